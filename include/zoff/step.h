@@ -105,7 +105,8 @@ typedef struct zoff_step_seconds {
     double comm_wait;   /**< waits for other ranks */
     double save_wait;   /**< waits for a checkpoint that is being saved, because its memory for copies is full */
     double visible;     /**< part of total inside calls of the program; the rest was hidden beside its own work */
-    double reserved[3]; /**< zero */
+    double orthogonalize; /**< Muon: orthogonalization of matrices */
+    double reserved[2];   /**< zero */
 } zoff_step_seconds;
 
 /** Buckets of a step on this rank that were updated before its norm was known (zoff.speculation_memory). */

@@ -47,6 +47,7 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_M,         /* M and the next two use the fields of MASTER */
     ZOFF_COMM_ABOUT_V,
     ZOFF_COMM_ABOUT_ELEMENTS,
+    ZOFF_COMM_ABOUT_MATRICES, /* index: twice the number of the round, plus 1 for the way back */
     ZOFF_COMM_ABOUTS /* number of subjects */
 } zoff_comm_about;
 

@@ -71,6 +71,9 @@ void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_co
                  (unsigned long long)item->extra);
     else if (item->about == ZOFF_COMM_ABOUT_SLICE)
         snprintf(dst, dst_bytes, "slice %llu of %s", (unsigned long long)item->index, param);
+    else if (item->about == ZOFF_COMM_ABOUT_MATRICES)
+        snprintf(dst, dst_bytes, "%s of round %llu of matrices", item->index % 2 ? "orthogonal directions" : "directions",
+                 (unsigned long long)(item->index / 2));
     else if (item->about >= ZOFF_COMM_ABOUT_MASTER)
         name_elements(item, param, dst, dst_bytes);
     else if (item->index == ZOFF_COMM_ALL || !takes_number(WORDS[item->about]))

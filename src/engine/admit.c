@@ -19,16 +19,32 @@ static bool is_stored(const zoff_engine *e, size_t position)
     return position < zoff_transfer_walk_host_count(&e->transfer);
 }
 
+/* The arrays of a bucket's states that its next pass changes. A bucket of matrices has two passes, the second one once its
+ * directions are orthogonal. */
+static unsigned arrays_of(const zoff_engine *e, const zoff_bucket_run *run, bool is_whole)
+{
+    if (!e->plan.chunks[run->chunk].round)
+        return ZOFF_STORE_ALL;
+    return 1u << (is_whole ? ZOFF_STREAM_MASTER : ZOFF_STREAM_M);
+}
+
+static bool has_arrays(const zoff_engine *e, const zoff_bucket_run *run)
+{
+    const zoff_plan_chunk *c = &e->plan.chunks[run->chunk];
+    return c->round ? c->lengths[run->is_whole ? ZOFF_STREAM_MASTER : ZOFF_STREAM_M] != 0 : c->bytes != 0;
+}
+
 /* Whether a slice of the bucket has a gradient in this step, and the bucket's states are in a host store. */
 static bool needs_states(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return e->plan.chunks[run->chunk].bytes && is_stored(e, zoff_transfer_walk_position(&e->transfer, run->chunk)) &&
+    return has_arrays(e, run) && is_stored(e, zoff_transfer_walk_position(&e->transfer, run->chunk)) &&
            zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
 static bool borrows_weights(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return e->plan.chunks[run->chunk].weight_bytes && zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
+    const zoff_plan_chunk *c = &e->plan.chunks[run->chunk];
+    return c->weight_bytes && (!c->round || run->is_whole) && zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
 /* Whether the step overwrites all weights of the bucket without reading them, because each has a master and a gradient. */
@@ -63,7 +79,8 @@ zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
         d->chunk = run->chunk;
         d->states.store = wants_states(e, run) ? e->store : NULL;
         d->weights.store = wants_weights(e, run) ? e->lending.store : NULL;
-        d->states.arrays = d->weights.arrays = ZOFF_STORE_ALL;
+        d->states.arrays = arrays_of(e, run, run->is_whole);
+        d->weights.arrays = ZOFF_STORE_ALL;
         d->weights.overwrites = d->weights.store && writes_all_weights(e, run);
     }
     const zoff_status status = d->states.store || d->weights.store ? zoff_offload_broker_ask(d) : ZOFF_OK;
@@ -120,9 +137,41 @@ static bool is_served(const zoff_engine *e, const zoff_bucket_run *run)
     return run->lent.is_granted || (!wants_states(e, run) && !wants_weights(e, run));
 }
 
+static size_t round_of(const zoff_engine *e, size_t streamed)
+{
+    return e->plan.chunks[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[streamed])].round;
+}
+
+/* A bucket of matrices whose round has no memory would keep a slot that those of another round need. */
+static bool may_ask(zoff_engine *e, const zoff_bucket_run *run)
+{
+    return !e->plan.chunks[run->chunk].round || zoff_matrices_turn(&e->matrices, run->chunk);
+}
+
 static zoff_bucket_run *run_of(const zoff_engine *e, size_t streamed)
 {
     return &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[streamed])];
+}
+
+/* Whether the round before a position of the list has all its memory: that of its masters, too, for which its buckets ask once
+ * their directions are orthogonal. A bucket behind them that went ahead could keep its slot until they have sent their
+ * weights. */
+static bool has_served_round(zoff_engine *e, size_t streamed)
+{
+    const size_t round = streamed ? round_of(e, streamed - 1) : 0;
+    size_t k = streamed;
+    if (!round || round_of(e, streamed) == round)
+        return true;
+    while (k && round_of(e, k - 1) == round)
+        k--;
+    for (; k < streamed; k++) {
+        zoff_bucket_run *run = run_of(e, k);
+        if (run->is_whole && !is_served(e, run))
+            zoff_base_progress_keep(&e->io.states, zoff_engine_admit_borrow(e, run));
+        if (!run->is_whole || !is_served(e, run))
+            return false;
+    }
+    return true;
 }
 
 /* Before the gate nobody knows whether the step updates anything, so chunks are only read ahead. Behind it the buckets ask in
@@ -131,12 +180,42 @@ static void ask_in_order(zoff_engine *e)
 {
     while (e->walk.asked < e->walk.streamed_count) {
         zoff_bucket_run *run = run_of(e, e->walk.asked);
-        if (!is_served(e, run) && !run->ahead.is_put)
+        if (!has_served_round(e, e->walk.asked))
+            return;
+        if (!is_served(e, run) && !run->ahead.is_put && may_ask(e, run))
             zoff_base_progress_keep(&e->io.states, zoff_engine_admit_borrow(e, run));
         if (!is_served(e, run))
             return;
         e->walk.asked++;
     }
+}
+
+/* In the order of the walk here, too: a bucket that went ahead of another one of its round could keep the slot that this one
+ * needs, and wait for its turn behind it. */
+bool zoff_engine_admit_may_fetch(const zoff_engine *e, const zoff_bucket_run *run)
+{
+    const size_t round = e->plan.chunks[run->chunk].round;
+    size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
+    while (run->is_whole && position--) {
+        const zoff_bucket_run *before = &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, position)];
+        if (e->plan.chunks[before->chunk].round != round)
+            break;
+        if (!before->is_whole || !is_served(e, before))
+            return false;
+    }
+    return true;
+}
+
+/* The first position from this one on whose bucket does not wait for the others of its round. */
+static size_t behind_waiting(const zoff_engine *e, size_t position)
+{
+    while (position < e->plan.chunk_count) {
+        const zoff_bucket_run *run = &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, position)];
+        if (!e->plan.chunks[run->chunk].round || run->is_whole || !run->is_written)
+            break;
+        position++;
+    }
+    return position;
 }
 
 /* The position behind the last bucket that has its memory, or is the next to ask for it. Without streamed buckets, those whose
@@ -146,7 +225,7 @@ static size_t end_of(const zoff_engine *e)
 {
     const size_t count = e->plan.chunk_count;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
-        return e->walk.any_order ? count : zoff_base_bits_min(count, e->run.first + 1);
+        return e->walk.any_order ? count : zoff_base_bits_min(count, behind_waiting(e, e->run.first) + 1);
     return e->walk.asked < e->walk.streamed_count ? e->walk.streamed[e->walk.asked] + 1 : count;
 }
 
@@ -186,7 +265,19 @@ void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket)
 bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[bucket];
-    return chunk->bytes && !chunk->weight_bytes && bucket >= e->transfer.device.tier.count;
+    return chunk->bytes && !chunk->weight_bytes && !chunk->round && bucket >= e->transfer.device.tier.count;
+}
+
+/* The arrays that a bucket needs next in the open step, or first in the next one; 0: none. Between its two passes a bucket of
+ * matrices has given back the first array, and does not ask for the second one yet. */
+static unsigned arrays_ahead(const zoff_engine *e, const zoff_bucket_run *run, bool is_next)
+{
+    const bool is_between = run->is_written && !run->is_whole && zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
+    if (is_next)
+        return arrays_of(e, run, false);
+    if (is_between)
+        return arrays_of(e, run, true);
+    return wants_states(e, run) && !run->ahead.is_put ? arrays_of(e, run, run->is_whole) : 0;
 }
 
 /* Read the first chunks of the next step, or those of the open one that have a gradient, in the order of the walk, as many as
@@ -196,11 +287,13 @@ static void feed_walk(zoff_engine *e, bool is_next)
     size_t count = 0;
     for (size_t k = 0; k < e->walk.streamed_count && count < e->walk.hints_most; k++) {
         const zoff_bucket_run *run = run_of(e, k);
-        const bool is_needed = is_next || (wants_states(e, run) && !run->ahead.is_put);
-        if (is_needed && is_stored(e, e->walk.streamed[k]) && !zoff_offload_store_resident(e->store, run->chunk))
-            e->walk.hints[count++] = run->chunk;
+        const unsigned arrays = arrays_ahead(e, run, is_next);
+        if (!arrays || !is_stored(e, e->walk.streamed[k]) || zoff_offload_store_resident(e->store, run->chunk))
+            continue;
+        e->walk.hint_arrays[count] = arrays;
+        e->walk.hints[count++] = run->chunk;
     }
-    zoff_offload_broker_hint(e->store, e->walk.hints, count);
+    zoff_offload_broker_hint(e->store, e->walk.hints, e->walk.hint_arrays, count);
 }
 
 /* Read chunks of buckets in the order in which their gradients are expected, as many as there are slots. Those that are updated
@@ -219,11 +312,13 @@ static void feed_expected(zoff_engine *e)
             continue;
         }
         wanted++;
-        if (!run->lent.is_granted)
+        if (!run->lent.is_granted) {
+            e->walk.hint_arrays[count] = ZOFF_STORE_ALL;
             e->walk.hints[count++] = bucket;
+        }
         at = &o->next[*at];
     }
-    zoff_offload_broker_hint(e->store, e->walk.hints, count);
+    zoff_offload_broker_hint(e->store, e->walk.hints, e->walk.hint_arrays, count);
 }
 
 void zoff_engine_admit_feed_ahead(zoff_engine *e)
@@ -259,7 +354,7 @@ static void feed_step(zoff_engine *e)
         return;
     if (e->run.gate == ZOFF_GATE_OPEN)
         (void)zoff_engine_admit_until(e);
-    else
+    if (e->run.gate != ZOFF_GATE_OPEN || e->matrices.turn.round) /* masters of matrices that are being made orthogonal */
         feed_walk(e, false);
 }
 

@@ -16,6 +16,7 @@
 #include "config.h"
 #include "cpu_adam.h"
 #include "lending.h"
+#include "matrices.h"
 #include "mem.h"
 #include "offload.h"
 #include "planning.h"
@@ -56,12 +57,12 @@ typedef struct zoff_row {
     unsigned number; /* index of the row */
 } zoff_row;
 
-enum { ZOFF_ROWS_MAX = 32 }; /* bits of zoff_bucket_run.passed */
+enum { ZOFF_ROWS_MAX = 64 }; /* bits of zoff_bucket_run.passed */
 
 /* The rows of all columns, in their one order. */
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
-    uint32_t in[ZOFF_COLUMNS]; /* rows of each column, one bit for each row */
+    uint64_t in[ZOFF_COLUMNS]; /* rows of each column, one bit for each row */
     unsigned count;
     unsigned joint, gate; /* index of the first row that needs an open step, or other ranks; and of the gate */
 } zoff_rows;
@@ -227,6 +228,7 @@ typedef struct zoff_engine_gate {
 /* Tables for the order and the rows of buckets. */
 typedef struct zoff_engine_walk {
     zoff_rows rows[ZOFF_USED_PLACES]; /* rows by the place of a bucket's states: zoff_transfer_place_of() */
+    zoff_rows matrix_rows;            /* rows of buckets of matrices, whose states are in a host store */
     bool in_order; /* buckets of a device stage weights in the order of the walk, so that none keeps slots from one before it */
     bool measures_early;     /* a background thread measures gradients as soon as they are complete */
     bool speculates_in_step; /* a device computes gradients, which may come after zoff_step_begin() */
@@ -244,7 +246,10 @@ typedef struct zoff_engine_walk {
     size_t streamed_count;
     /* index in `streamed`: those before it have memory for their update in the open step, or need none */
     size_t asked;
-    size_t *hints, hints_most; /* scratch for buckets to be read ahead; as many as the store of states has slots */
+    /* scratch for buckets to be read ahead, and for their arrays; as many as the store of states has slots */
+    size_t *hints, hints_most;
+    unsigned *hint_arrays;
+    zoff_adam_consts *momentum_consts, *applied_consts; /* scratch for matrices: by group; one for each piece of a tile */
 } zoff_engine_walk;
 
 /* Options of the program for seal. */
@@ -285,6 +290,7 @@ struct zoff_engine {
     zoff_lending lending;
     zoff_transfer transfer;
     zoff_agreement agreement;
+    zoff_matrices matrices;
     zoff_progress progress;
     zoff_engine_io io;
     zoff_engine_gate gate;

@@ -14,6 +14,7 @@ static void open_runs(zoff_engine *e)
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = e->transfer.device.tier.waits = 0;
     e->lending.secondary.next = 0;
+    zoff_matrices_begin(&e->matrices);
 }
 
 /* Whether a bucket is being updated before its step is known to count. */
@@ -119,7 +120,7 @@ zoff_status zoff_engine_pipeline_release(zoff_engine *e)
 static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_row *row = zoff_engine_rows_next(e, run);
-    const bool needs_step = row && row->number >= e->walk.rows[zoff_transfer_place_of(&e->transfer, run->chunk)].joint;
+    const bool needs_step = row && row->number >= zoff_engine_rows_of(e, run->chunk)->joint;
     return needs_step && e->life.phase == ZOFF_PHASE_IDLE ? NULL : row;
 }
 
@@ -157,7 +158,7 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
-        run->passed |= 1u << row->number;
+        run->passed |= (uint64_t)1 << row->number;
         *moved = true;
     }
     if (!row && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)

@@ -106,7 +106,8 @@ static zoff_status fetch(void *ctx, zoff_bucket_run *run)
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
     /* A drive that does not answer is noticed before the device changes anything. */
     const bool is_first = zoff_transfer_place_of(&e->transfer, run->chunk) != ZOFF_USED_BY_HOST;
-    return is_first && !zoff_engine_admit_has_first(e) ? ZOFF_PENDING : zoff_engine_admit_borrow(e, run);
+    const bool waits = (is_first && !zoff_engine_admit_has_first(e)) || !zoff_engine_admit_may_fetch(e, run);
+    return waits ? ZOFF_PENDING : zoff_engine_admit_borrow(e, run);
 }
 
 /* All ranks send the buckets in the order of their walk. A bucket is through when its weights were read again: they take a slot
@@ -160,6 +161,45 @@ static zoff_status flush(void *ctx, zoff_bucket_run *run)
     return zoff_offload_broker_give(&run->lent, &run->lent.weights, ZOFF_STORE_ALL, false);
 }
 
+/* ---- matrices ---- */
+
+static zoff_status turn(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    return zoff_matrices_turn(&e->matrices, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+static bool stops_working(void *ctx)
+{
+    return zoff_engine_progress_thread_yields(ctx);
+}
+
+/* The states were given back, so that all buckets of the round come to them, and are asked for again behind this row. */
+static zoff_status orthogonalize(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    const zoff_matrices_work work = {.hyper = e->gate.hyper,
+                                     .threads = zoff_engine_update_threads_of_matrices(e),
+                                     .between = between,
+                                     .stops = stops_working,
+                                     .ctx = e};
+    const zoff_matrix_turn at = e->matrices.turn;
+    if (!zoff_matrices_is_written(&e->matrices, run->chunk))
+        return ZOFF_PENDING;
+    const double from = zoff_base_clock_seconds();
+    zoff_store_stats before;
+    zoff_engine_stores_stats(e, &before);
+    const zoff_status status = zoff_matrices_poll(&e->matrices, run->chunk, &work);
+    e->run.info.seconds.orthogonalize += zoff_engine_stores_worked(e, from, &before);
+    if (at.stage != e->matrices.turn.stage || at.next != e->matrices.turn.next)
+        zoff_base_progress_moved(&e->progress);
+    ZOFF_TRY_DONE(status);
+    run->is_whole = true;
+    run->lent = (zoff_demand){.chunk = run->chunk};
+    run->cursor = (zoff_update_cursor){.piece = 0};
+    return ZOFF_OK;
+}
+
 /* ---- ahead of the step ---- */
 
 static zoff_status precede(void *ctx, zoff_bucket_run *run)
@@ -203,7 +243,7 @@ zoff_status zoff_engine_rows_leave(zoff_engine *e, zoff_bucket_run *run)
 static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
 {
     ZOFF_TRY(zoff_engine_rows_leave(e, run));
-    run->passed |= (2u << e->walk.rows[ZOFF_USED_BY_HOST].gate) - 1; /* the gate, and all rows before it */
+    run->passed |= ((uint64_t)2 << e->walk.rows[ZOFF_USED_BY_HOST].gate) - 1; /* the gate, and all rows before it */
     zoff_engine_admit_ask_anew(e, run->chunk);
     return ZOFF_OK;
 }
@@ -253,6 +293,8 @@ enum {
     LANDS = 1 << 15,     /* the host gets weights that the device has updated */
     PERSISTS = 1 << 16,  /* a store has the states, too */
     SECONDARY = 1 << 17, /* a second copy of the weights in each group of ranks */
+    PLAIN = 1 << 18,     /* elements are updated by themselves */
+    MATRICES = 1 << 19   /* a matrix is updated as a whole */
 };
 
 typedef enum owner { ENGINE, TRANSFER } owner;
@@ -295,12 +337,20 @@ static const struct table_row {
     {"unload", zoff_transfer_device_unload_none, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | KEPT, false},
     /* zero: gets the gradient sums of other ranks */
     {"sums", zoff_transfer_all_gather_sums, TRANSFER, STEP, SEVERAL | REPLICATED, false},
+    {"turn", turn, ENGINE, STEP, MATRICES, false}, /* matrices: memory for the directions of the bucket's round */
+    {"fetch", fetch, ENGINE, STEP, MATRICES, false},
+    {"momentum", zoff_engine_update_momentum, ENGINE, STEP, MATRICES, false}, /* cpu_adam: momenta, and directions */
+    {"flush", flush, ENGINE, STEP, MATRICES, false},
+    /* matrices: waits for the other buckets of the round, and makes its matrices orthogonal */
+    {"orthogonalize", orthogonalize, ENGINE, STEP, MATRICES, false},
     /* offload: reads for later buckets start while this one is updated */
     {"fetch", fetch, ENGINE, STEP, 0, false},
     /* device: gets a slot for its updated weights. One that was updated ahead has a slot, and passes its turn on. */
     {"stage", zoff_transfer_device_stage, TRANSFER, STEP, ALONE | STAGES, false},
     {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, STEP | AHEAD, SEVERAL | STAGES, false},
-    {"update", zoff_engine_update_run, ENGINE, STEP, HOST, false}, /* cpu_adam, on the team; pumps I/O in between */
+    /* cpu_adam, on the team; pumps I/O in between */
+    {"update", zoff_engine_update_run, ENGINE, STEP, HOST | PLAIN, false},
+    {"apply", zoff_engine_update_apply, ENGINE, STEP, HOST | MATRICES, false},
     {"update", zoff_transfer_device_tier_update, TRANSFER, STEP, DEVICE, false},
     {"land", land, ENGINE, STEP, DEVICE | LANDS, false}, /* device: updated weights come down */
     {"flush", flush, ENGINE, STEP, 0, false},            /* offload: starts the write, and does not wait for it */
@@ -319,14 +369,14 @@ static unsigned either(bool is_so, unsigned then, unsigned otherwise)
 }
 
 /* The conditions that hold for all buckets of one place. `bucket` is any one of them. */
-static unsigned facts_of(const zoff_engine *e, zoff_used_place place, size_t bucket)
+static unsigned facts_of(const zoff_engine *e, zoff_used_place place, size_t bucket, unsigned kind)
 {
     const bool several = zoff_transfer_ranks_several(&e->transfer), staged = zoff_transfer_device_is(&e->transfer);
     const bool is_host = place == ZOFF_USED_BY_HOST, owns = zoff_model_params_any_owned(&e->model);
     const bool partitioned = several && !e->plan.replicated;
     /* A communicator of the host sends updated weights from the host. */
     const bool sends = partitioned && !zoff_transfer_device_direct_is(&e->transfer);
-    return either(several, SEVERAL, ALONE) | either(staged, STAGED, 0) | either(e->transfer.route.sums, SUMS, NO_SUMS) |
+    return kind | either(several, SEVERAL, ALONE) | either(staged, STAGED, 0) | either(e->transfer.route.sums, SUMS, NO_SUMS) |
            either(partitioned, PARTITIONED, WHOLE) | either(several && e->plan.replicated, REPLICATED, 0) |
            either(zoff_lending_secondary_is(&e->lending) && owns, SECONDARY, 0) | either(is_host, HOST, DEVICE) |
            either(place == ZOFF_USED_BY_DEVICE, KEPT, DOWN) |
@@ -350,7 +400,7 @@ static void choose(zoff_engine *e, zoff_rows *rows, unsigned facts)
         if (row->joint && rows->joint == UINT_MAX)
             rows->joint = number;
         for (unsigned column = 0; column < ZOFF_COLUMNS; column++)
-            rows->in[column] |= (row->in >> column & 1) << number;
+            rows->in[column] |= (uint64_t)(row->in >> column & 1) << number;
         rows->row[rows->count++] = (zoff_row){.name = row->name, .run = row->run, .ctx = owners[row->owner], .number = number};
     }
 }
@@ -369,10 +419,11 @@ void zoff_engine_rows_choose(zoff_engine *e)
         e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads && !values->check_use;
     for (unsigned place = 0; place < ZOFF_USED_PLACES; place++) {
         const unsigned facts =
-            facts_of(e, (zoff_used_place)place, place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0);
+            facts_of(e, (zoff_used_place)place, place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0, PLAIN);
         choose(e, &e->walk.rows[place], facts);
         e->walk.in_order = e->walk.in_order || (facts & (DEVICE | STAGES)) == (DEVICE | STAGES);
     }
+    choose(e, &e->walk.matrix_rows, facts_of(e, ZOFF_USED_BY_HOST, e->transfer.device.tier.count, MATRICES));
 }
 
 static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
@@ -380,9 +431,14 @@ static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
     return run->ahead.is_so ? ZOFF_COLUMN_AHEAD : e->run.last ? ZOFF_COLUMN_STEP : ZOFF_COLUMN_ADD;
 }
 
+const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, size_t bucket)
+{
+    return e->plan.chunks[bucket].round ? &e->walk.matrix_rows : &e->walk.rows[zoff_transfer_place_of(&e->transfer, bucket)];
+}
+
 const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_rows *rows = &e->walk.rows[zoff_transfer_place_of(&e->transfer, run->chunk)];
-    const uint32_t left = rows->in[column_of(e, run)] & ~run->passed;
-    return left ? &rows->row[__builtin_ctz(left)] : NULL;
+    const zoff_rows *rows = zoff_engine_rows_of(e, run->chunk);
+    const uint64_t left = rows->in[column_of(e, run)] & ~run->passed;
+    return left ? &rows->row[__builtin_ctzll(left)] : NULL;
 }

@@ -26,6 +26,8 @@ bool zoff_engine_admit_has_first(const zoff_engine *e);
 void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* buckets behind this one wait again until it has its memory */
 /* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
+/* Whether a bucket of matrices may ask for its masters now; true for any other. */
+bool zoff_engine_admit_may_fetch(const zoff_engine *e, const zoff_bucket_run *run);
 /* Request a slot for the states of a bucket of the device, which fill it as a whole.  @return PENDING: none is free */
 zoff_status zoff_engine_admit_claim(zoff_engine *e, zoff_bucket_run *run);
 /* Call between two pieces of a kernel: pump I/O, and request the next buckets. Errors are stored. */
@@ -36,7 +38,8 @@ bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket);
 void zoff_engine_admit_feed_ahead(zoff_engine *e); /* start reads of buckets that are updated ahead of the step */
 
 /* rows.c: the rows of a bucket */
-void zoff_engine_rows_choose(zoff_engine *e); /* at seal */
+void zoff_engine_rows_choose(zoff_engine *e);                              /* at seal */
+const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, size_t bucket); /* all rows that a bucket may have */
 /* The row that a bucket has to pass now: the first one of its column that it has not passed. NULL: it is through. */
 const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run);
 /* The bucket is not updated ahead of the step, but like the others: drop its second content and what it has borrowed.  @blocks
@@ -83,6 +86,9 @@ zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);
 
 /* update.c: the row between fetch and flush.  @return PENDING: a call of the program waits for the thread that updates */
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);
+/* The rows of matrices: momenta and directions; then weights, by the directions that are orthogonal. */
+zoff_status zoff_engine_update_momentum(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_update_apply(void *ctx, zoff_bucket_run *run);
 /* Update to run->ahead.states and to staged weights. States and weights stay as they are. */
 zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run);
 void zoff_engine_update_count(zoff_engine *e, const zoff_bucket_run *run); /* the bucket counts as updated */
@@ -94,7 +100,8 @@ void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, 
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e);
 /* how many threads work on a bucket in a call of the program */
 unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e);
-void zoff_engine_update_threads_learn(zoff_engine *e); /* learn from a step that is over, for the next one */
+unsigned zoff_engine_update_threads_of_matrices(const zoff_engine *e); /* how many threads make matrices orthogonal */
+void zoff_engine_update_threads_learn(zoff_engine *e);                 /* learn from a step that is over, for the next one */
 /* Record how long measuring took, and choose the threads for the next step. */
 void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds);
 /* How many of `most` threads are enough, if `used` threads worked for so many seconds and waited for the disk for so many. */

@@ -22,6 +22,14 @@ _Static_assert(TILE % ZOFF_NORM_BLOCK == 0 && SHORT_TILE % ZOFF_NORM_BLOCK == 0 
 
 typedef struct tiling tiling;
 
+/* A pass over the elements of a bucket: which streams it changes, and what a piece of it is. */
+typedef struct update_pass {
+    unsigned streams; /* bit k for stream k */
+    zoff_adam_piece (*make)(const tiling *t, const zoff_plan_piece *piece);
+    /* Matrices: the element at which other constants begin, and the constants of those before it. NULL: a piece has one set */
+    size_t (*cut)(tiling *t, const zoff_plan_piece *piece, size_t first, zoff_adam_piece *a);
+} update_pass;
+
 /* Where the results of an update go. */
 typedef struct update_target {
     void (*add)(tiling *t, const zoff_adam_piece *whole, const zoff_plan_piece *piece, size_t first, size_t count);
@@ -34,6 +42,7 @@ struct tiling {
     zoff_bucket_run *run;
     const zoff_plan_chunk *chunk;
     const update_target *target;
+    const update_pass *pass;
     size_t most;                         /* elements of a tile */
     size_t used, elements;               /* pieces and elements in the present tile */
     size_t final_end[ZOFF_STREAM_COUNT]; /* bytes of each stream that are final */
@@ -166,6 +175,73 @@ static void run_apart(const tiling *t)
 
 static const update_target APART = {add_apart, run_apart};
 
+/* ---- passes ---- */
+
+static zoff_adam_piece make_plain(const tiling *t, const zoff_plan_piece *piece)
+{
+    return make_piece(t->engine, t->run, t->chunk, piece);
+}
+
+static const update_pass PLAIN = {.streams = ZOFF_STORE_ALL, .make = make_plain};
+
+/* The constants of both passes over the matrix of an entry, in this step. */
+static void matrix_consts(const zoff_engine *e, const zoff_matrix_entry *entry, zoff_adam_consts *before,
+                          zoff_adam_consts *after)
+{
+    const zoff_model_param *p = &e->model.params[entry->param];
+    zoff_optimizer_hyper hyper = e->gate.hyper[p->group];
+    if (zoff_model_groups_index(&e->model, p) != p->group)
+        hyper.weight_decay = 0;
+    zoff_adam_hyper_matrix_consts(&hyper, entry->rows, entry->cols, e->run.t,
+                                  (double)e->transfer.scratch.consts[p->group].grad_scale, before, after);
+}
+
+/* Momenta change, and directions are written: they stand where the rule has its weights. */
+static zoff_adam_piece make_momentum(const tiling *t, const zoff_plan_piece *piece)
+{
+    zoff_engine *e = t->engine;
+    zoff_adam_consts after, *consts = &e->walk.momentum_consts[e->model.params[piece->param].group];
+    zoff_adam_piece a =
+        zoff_transfer_pieces_of_update(&e->transfer, t->chunk, piece, (zoff_chunk_memory){t->run->lent.states.base, NULL});
+    matrix_consts(e, zoff_matrices_entry(&e->matrices, piece, piece->first), consts, &after);
+    a.master = zoff_matrices_place(&e->matrices, piece);
+    a.master_dtype = ZOFF_F32;
+    a.split = false;
+    a.copy_out = NULL;
+    a.v = NULL;
+    a.consts = consts;
+    a.grad = zoff_transfer_pieces_gradient(&e->transfer, piece, false, &a.grad_dtype);
+    return a;
+}
+
+static const update_pass MOMENTUM = {.streams = 1 << ZOFF_STREAM_M, .make = make_momentum};
+
+/* Weights change by orthogonal directions, which stand where the rule has its gradient. */
+static zoff_adam_piece make_applied(const tiling *t, const zoff_plan_piece *piece)
+{
+    const zoff_engine *e = t->engine;
+    const zoff_chunk_memory memory = {t->run->lent.states.base, t->run->lent.weights.base};
+    zoff_adam_piece a = zoff_transfer_pieces_of_update(&e->transfer, t->chunk, piece, memory);
+    a.m = a.v = NULL;
+    a.moments = ZOFF_MOMENTS_F32;
+    a.grad = zoff_matrices_place(&e->matrices, piece);
+    a.grad_dtype = ZOFF_F32;
+    return a;
+}
+
+/* The rate depends on the shape of the matrix. */
+static size_t cut_applied(tiling *t, const zoff_plan_piece *piece, size_t first, zoff_adam_piece *a)
+{
+    zoff_engine *e = t->engine;
+    const zoff_matrix_entry *entry = zoff_matrices_entry(&e->matrices, piece, piece->first + first);
+    zoff_adam_consts before;
+    matrix_consts(e, entry, &before, &e->walk.applied_consts[t->used]);
+    a->consts = &e->walk.applied_consts[t->used];
+    return zoff_base_bits_min(piece->count, entry->first + entry->rows * entry->cols - piece->first);
+}
+
+static const update_pass APPLIED = {.streams = 1 << ZOFF_STREAM_MASTER, .make = make_applied, .cut = cut_applied};
+
 /* ---- tiles ---- */
 
 /* Whether a tile that was run is the last one for now, because a call of the program waits for this thread. */
@@ -182,10 +258,11 @@ static bool add_piece(tiling *t, const zoff_plan_piece *piece)
     size_t *at = &t->run->cursor.element;
     const bool takes_part = *zoff_model_params_flag(&e->model, piece);
     const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[piece->param]);
-    const zoff_adam_piece a = takes_part ? make_piece(e, t->run, t->chunk, piece) : (zoff_adam_piece){0};
+    zoff_adam_piece a = takes_part ? t->pass->make(t, piece) : (zoff_adam_piece){0};
     while (*at < piece->count) {
-        size_t count = zoff_base_bits_min(piece->count - *at, t->most - t->elements);
-        if (*at + count < piece->count)
+        const size_t end = takes_part && t->pass->cut ? t->pass->cut(t, piece, *at, &a) : piece->count;
+        size_t count = zoff_base_bits_min(end - *at, t->most - t->elements);
+        if (*at + count < end)
             count -= count % ZOFF_NORM_BLOCK;
         if (takes_part && count) {
             const zoff_adam_piece part = part_of(&a, *at, count);
@@ -195,10 +272,11 @@ static bool add_piece(tiling *t, const zoff_plan_piece *piece)
         *at += count;
         t->elements += count;
         for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-            if (tensor.bytes[stream])
+            if (tensor.bytes[stream] && t->pass->streams >> stream & 1)
                 t->final_end[stream] = piece->offsets[stream] + zoff_zero_plan_bytes(&tensor, (unsigned)stream, *at);
         }
-        if (*at == piece->count && t->elements < t->most)
+        const bool has_entries = !t->pass->cut || t->used < e->plan.most.pieces;
+        if (*at == end && t->elements < t->most && has_entries)
             continue;
         run_tile(t);
         if (stops(t))
@@ -228,7 +306,7 @@ static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
     const zoff_engine *e = t->engine;
     const bool wants = t->chunk->bytes && zoff_offload_store_wants_settle(e->store);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
-        t->settles[stream] = wants && t->chunk->lengths[stream] != 0;
+        t->settles[stream] = wants && t->chunk->lengths[stream] != 0 && t->pass->streams >> stream & 1;
     for (size_t i = 0; i < t->chunk->piece_count; i++) {
         if (zoff_model_masters_of(&e->model, &e->model.params[pieces[i].param])->is_whole)
             t->settles[ZOFF_STREAM_MASTER] = false;
@@ -254,12 +332,12 @@ static size_t tile_of(const zoff_engine *e, bool settles)
     return settles ? TILE : e->threads.in_progress ? SHORT_TILE : LARGE_TILE;
 }
 
-static zoff_status update_in_tiles(zoff_engine *e, zoff_bucket_run *run, const update_target *target)
+static zoff_status update_in_tiles(zoff_engine *e, zoff_bucket_run *run, const update_target *target, const update_pass *pass)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
     const bool settles = chunk->bytes && zoff_offload_store_wants_settle(e->store);
-    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target, .most = tile_of(e, settles)};
+    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target, .pass = pass, .most = tile_of(e, settles)};
     choose_streams(&t, pieces);
     return run_tiles(&t, pieces);
 }
@@ -292,25 +370,20 @@ static zoff_status update_bucket(zoff_engine *e, zoff_bucket_run *run)
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const bool settles = chunk->bytes && zoff_offload_store_wants_settle(e->store);
     if (settles || e->io.guard || e->threads.in_progress || !is_at_start(run))
-        return update_in_tiles(e, run, &IN_PLACE);
+        return update_in_tiles(e, run, &IN_PLACE, &PLAIN);
     update_whole(e, run, chunk, &e->plan.pieces[chunk->first_piece]);
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
+/* Change weights by `work`, a pass over the bucket. */
+static zoff_status update_weights(zoff_engine *e, zoff_bucket_run *run,
+                                  zoff_status (*work)(zoff_engine *e, zoff_bucket_run *run))
 {
-    zoff_engine *e = ctx;
     zoff_store_stats before;
-    if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
-        return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
     zoff_traps_weights_enter(e->life.traps, run->chunk);
-    if (is_at_start(run)) {
-        zoff_engine_update_guard(e, run, run->lent.states.base);
-        e->transfer.batch.updated++; /* from here on the step is half done */
-    }
     const double from = zoff_base_clock_seconds();
-    const zoff_status status = update_bucket(e, run);
+    const zoff_status status = work(e, run);
     if (status == ZOFF_OK) {
         zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->lent.states.base, run->lent.weights.base},
                                         false);
@@ -319,6 +392,54 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     }
     zoff_traps_weights_leave(e->life.traps, run->chunk);
     e->run.info.seconds.update += zoff_engine_stores_worked(e, from, &before);
+    return status;
+}
+
+zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
+        return ZOFF_OK;
+    if (is_at_start(run)) {
+        zoff_engine_update_guard(e, run, run->lent.states.base);
+        e->transfer.batch.updated++; /* from here on the step is half done */
+    }
+    return update_weights(e, run, update_bucket);
+}
+
+/* A save has read the chunks of matrices before this, because not all arrays of a chunk are in memory at a time. */
+zoff_status zoff_engine_update_momentum(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    zoff_status status = ZOFF_OK;
+    if (zoff_transfer_pieces_take_part(&e->transfer, run->chunk)) {
+        zoff_store_stats before;
+        zoff_engine_stores_stats(e, &before);
+        if (is_at_start(run) && e->io.guard)
+            e->io.guard->before_all(e->io.guard->ctx);
+        e->transfer.batch.updated += is_at_start(run);
+        const double from = zoff_base_clock_seconds();
+        status = update_in_tiles(e, run, &IN_PLACE, &MOMENTUM);
+        e->run.info.seconds.update += zoff_engine_stores_worked(e, from, &before);
+    }
+    if (status == ZOFF_OK)
+        zoff_matrices_written(&e->matrices);
+    run->is_written = status == ZOFF_OK;
+    return status;
+}
+
+static zoff_status apply_bucket(zoff_engine *e, zoff_bucket_run *run)
+{
+    return update_in_tiles(e, run, &IN_PLACE, &APPLIED);
+}
+
+zoff_status zoff_engine_update_apply(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    const bool takes_part = zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
+    const zoff_status status = takes_part ? update_weights(e, run, apply_bucket) : ZOFF_OK;
+    if (status == ZOFF_OK)
+        zoff_matrices_applied(&e->matrices);
     return status;
 }
 
@@ -349,7 +470,7 @@ zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run)
     const double from = zoff_base_clock_seconds();
     if (is_at_start(run))
         copy_untouched(e, run);
-    const zoff_status status = update_in_tiles(e, run, &APART);
+    const zoff_status status = update_in_tiles(e, run, &APART, &PLAIN);
     if (status == ZOFF_OK)
         zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->ahead.states, NULL}, false);
     e->run.info.seconds.update += zoff_engine_stores_worked(e, from, &before);
@@ -365,6 +486,12 @@ zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run)
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e)
 {
     return e->threads.in_progress ? e->transfer.threads.now : zoff_engine_update_threads_of_calls(e);
+}
+
+/* Products have work for all threads, whatever the disk does. */
+unsigned zoff_engine_update_threads_of_matrices(const zoff_engine *e)
+{
+    return e->threads.in_progress ? e->transfer.threads.now : e->settings.threads;
 }
 
 unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e)

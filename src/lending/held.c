@@ -43,7 +43,7 @@ static bool add_hints(const zoff_lending *l, hints *list, size_t piece, size_t c
 static void hint(const zoff_lending *l, const hints *list)
 {
     if (!l->cache.in_step)
-        zoff_offload_broker_hint(l->group.store, list->chunks, list->count);
+        zoff_offload_broker_hint(l->group.store, list->chunks, NULL, list->count);
 }
 
 void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)

@@ -181,8 +181,8 @@ void zoff_offload_broker_withdraw(zoff_demand *d)
 /* ---- reading ahead ---- */
 
 /* A read that nobody waits for must not take the place of a demand that waits. */
-void zoff_offload_broker_hint(zoff_store *store, const size_t *chunks, size_t count)
+void zoff_offload_broker_hint(zoff_store *store, const size_t *chunks, const unsigned *arrays, size_t count)
 {
     if (!store->first && store->ops->hint)
-        store->ops->hint(store, chunks, count);
+        store->ops->hint(store, chunks, arrays, count);
 }

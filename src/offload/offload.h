@@ -222,9 +222,11 @@ zoff_status zoff_offload_broker_put(zoff_demand *demand, zoff_demand_part *part)
  * before stay so. A second content that was not put is discarded. Does nothing for a zeroed demand, nor the second time. */
 void zoff_offload_broker_withdraw(zoff_demand *demand);
 
-/* Name chunks that will be asked for, in this order, so that their reads start into free slots and over old clean copies. None
- * of them takes the place of another in the list. A demand takes their place if it needs one.  @blocks never */
-void zoff_offload_broker_hint(zoff_store *store, const size_t *chunks, size_t count);
+/* Name chunks that will be asked for, in this order, and the arrays of each (NULL: all), so that their reads start into free
+ * slots and over old clean copies. None of them takes the place of another in the list. A demand takes their place if it needs
+ * one.
+ * @blocks never */
+void zoff_offload_broker_hint(zoff_store *store, const size_t *chunks, const unsigned *arrays, size_t count);
 
 /* Compute the checksum of bytes [from, to) of a borrowed chunk now, because they are final and in a cache. Call it only if
  * wants_settle says so; ranges may overlap. flush computes the rest. Until then nothing may change these bytes, and no other

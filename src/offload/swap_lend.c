@@ -255,9 +255,8 @@ bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk)
 
 /* A range may have left some arrays of the chunk in a slot: then this reads the others into the same slot.
  * @return false: no slot is free, nor has one a copy that was used before number `before` */
-static bool read_ahead(zoff_swap_store *s, size_t chunk, uint64_t before)
+static bool read_ahead(zoff_swap_store *s, size_t chunk, unsigned arrays, uint64_t before)
 {
-    const unsigned arrays = zoff_offload_swap_place_arrays(s, chunk);
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
     if (!arrays || (slot && (slot->state != ZOFF_SLOT_KEPT || !(arrays & ~slot->holds))))
         return true;
@@ -277,7 +276,7 @@ static bool read_ahead(zoff_swap_store *s, size_t chunk, uint64_t before)
 }
 
 /* Mark chunks of the list that are here already as used now, so that the others do not take their slots. */
-void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, size_t count)
+void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, const unsigned *arrays, size_t count)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     const uint64_t before = s->uses + 1;
@@ -286,8 +285,11 @@ void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, size_t
         if (slot && !slot->is_home)
             slot->used = ++s->uses;
     }
-    for (size_t i = 0; i < count && read_ahead(s, chunks[i], before); i++)
-        continue;
+    for (size_t i = 0; i < count; i++) {
+        const unsigned all = zoff_offload_swap_place_arrays(s, chunks[i]);
+        if (!read_ahead(s, chunks[i], arrays ? arrays[i] & all : all, before))
+            break;
+    }
 }
 
 void zoff_offload_swap_lend_forget(zoff_swap_store *s)

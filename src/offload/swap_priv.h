@@ -274,7 +274,7 @@ void zoff_offload_swap_lend_release(zoff_store *store, size_t chunk);
 bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk);
 bool zoff_offload_swap_lend_has_place(zoff_store *store, size_t chunk, unsigned reserved);
 zoff_status zoff_offload_swap_lend_clear(zoff_store *store, size_t chunk, bool *repeated);
-void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, size_t count);
+void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, const unsigned *arrays, size_t count);
 /* Drop all reads that nobody has asked for, with their errors.  @blocks until reads in flight are done */
 void zoff_offload_swap_lend_forget(zoff_swap_store *s);
 /* Read the memory of a resident again and verify it.  @blocks for one transfer  @return PENDING: call it again */

@@ -46,7 +46,8 @@ typedef struct zoff_store_ops {
     /* End the waiting of a chunk that has no place. `repeated`: a failed write in its way was started again before.  @return
      * PENDING: it will end; or an error that ends the demand */
     zoff_status (*clear)(zoff_store *store, size_t chunk, bool *repeated);
-    void (*hint)(zoff_store *store, const size_t *chunks, size_t count); /* as zoff_offload_broker_hint() */
+    /* as zoff_offload_broker_hint() */
+    void (*hint)(zoff_store *store, const size_t *chunks, const unsigned *arrays, size_t count);
     /* Take the place of a chunk. fetch: with these arrays; claim: with any content.  @return PENDING: it is being read */
     zoff_status (*fetch)(zoff_store *store, size_t chunk, unsigned arrays, void **out);
     zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);

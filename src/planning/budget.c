@@ -5,6 +5,7 @@
 
 #include "bits.h"
 #include "budget.h"
+#include "matrices.h"
 #include "offload.h"
 #include "try.h"
 
@@ -114,22 +115,48 @@ static zoff_status check_count(const zoff_planning *in, const zoff_plan_tensor *
     return ZOFF_OK;
 }
 
+/* List where the matrices of each parameter end. @owns out: zoff_base_mem_free() */
+static zoff_status list_ends(const zoff_model *m, zoff_plan_tensor *tensors, size_t **out)
+{
+    size_t count = 0, used = 0, *ends;
+    for (size_t i = 0; i < m->param_count; i++)
+        count += zoff_model_matrices_count(m, &m->params[i]);
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *ends, "the plan", &ends));
+    for (size_t i = 0; i < m->param_count; i++) {
+        const size_t own = zoff_model_matrices_count(m, &m->params[i]);
+        tensors[i].matrix_ends = own ? ends + used : NULL;
+        tensors[i].matrices = own;
+        for (size_t k = 0; k < own; k++) {
+            const zoff_matrix matrix = zoff_model_matrices_at(m, &m->params[i], k);
+            ends[used++] = matrix.first + matrix.rows * matrix.cols;
+        }
+    }
+    *out = ends;
+    return ZOFF_OK;
+}
+
 static zoff_status make_plan(const zoff_planning *in, const zoff_planning_limits *limits, zoff_plan *out)
 {
+    enum { ROUND_ELEMENTS = 8 << 20 }; /* enough for a bucket that a drive writes at its full rate, and little memory */
     zoff_plan_tensor *tensors;
+    size_t *ends = NULL;
     ZOFF_TRY(zoff_base_mem_alloc(in->model->param_count, sizeof *tensors, "the plan", &tensors));
     for (size_t i = 0; i < in->model->param_count; i++)
         tensors[i] = zoff_model_params_tensor(in->model, &in->model->params[i]);
+    zoff_status status = list_ends(in->model, tensors, &ends);
     zoff_plan_opts opts = {.unit = UNIT,
                            .max_chunk_elements = limits->chunk_elements,
                            .max_chunk_bytes = limits->chunk_bytes,
                            .rank = zoff_comm_rank(in->comm),
                            .ranks = zoff_comm_size(in->comm),
                            .replicated = in->transfer->route.wire && !zoff_transfer_ranks_have_parts(in->transfer),
-                           .max_bucket_units = zoff_base_bits_max(limits->bucket_elements / UNIT, 1)};
-    zoff_status status = check_count(in, tensors, &opts);
+                           .max_bucket_units = zoff_base_bits_max(limits->bucket_elements / UNIT, 1),
+                           .round_elements = zoff_base_bits_min(limits->chunk_elements, ROUND_ELEMENTS)};
+    if (status == ZOFF_OK)
+        status = check_count(in, tensors, &opts);
     if (status == ZOFF_OK)
         status = zoff_zero_plan_make(tensors, in->model->param_count, &opts, out);
+    zoff_base_mem_free(ends);
     zoff_base_mem_free(tensors);
     return status;
 }
@@ -348,6 +375,12 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     info.nvme_memory_bytes =
         zoff_offload_swap_file_memory(in->folders, in->folder_count, info.nvme_bytes, in->values->persist ? &owner : NULL) +
         zoff_offload_swap_file_memory(in->weight_folders, in->weight_folder_count, info.weight_nvme_bytes, NULL);
+    const zoff_matrices_opts matrices = {
+        .plan = &plan, .model = in->model, .exchanges = zoff_transfer_ranks_have_parts(in->transfer), .threads = in->threads};
+    const zoff_status status = zoff_matrices_bytes(&matrices, &info.matrix_bytes);
+    if (status < 0)
+        zoff_zero_plan_free(&plan);
+    ZOFF_TRY(status);
     const char *source;
     info.memory_bytes = zoff_planning_budget_need(&info);
     info.memory_free_bytes = zoff_base_budget_memory("", &source);
@@ -359,7 +392,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
 uint64_t zoff_planning_budget_need(const zoff_plan_info *info)
 {
     return info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes +
-           info->device_host_bytes + info->speculation_bytes + info->nvme_memory_bytes;
+           info->device_host_bytes + info->speculation_bytes + info->nvme_memory_bytes + info->matrix_bytes;
 }
 
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info)

@@ -37,20 +37,22 @@ static uint64_t elements_of(const zoff_transfer *t, const zoff_plan *plan, size_
 /* The number of whole buckets whose elements come nearest to the share 1 - ratio. Ratios 1 and 0 mean exactly none and all. */
 size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan)
 {
+    /* The states of matrices stay on the host, which makes their directions orthogonal. */
+    const size_t most = plan->round_count ? plan->rounds[0].first_chunk : plan->chunk_count;
     double wanted = 0, before = 0;
     if (t->values->ratio == 1) /* route.c rejects any other ratio where there is no device */
         return 0;
     if (t->values->ratio == 0)
-        return plan->chunk_count;
+        return most;
     for (size_t b = 0; b < plan->chunk_count; b++)
         wanted += (1 - t->values->ratio) * (double)elements_of(t, plan, b);
-    for (size_t b = 0; b < plan->chunk_count; b++) {
+    for (size_t b = 0; b < most; b++) {
         const double after = before + (double)elements_of(t, plan, b);
         if (after > wanted && after - wanted > wanted - before)
             return b;
         before = after;
     }
-    return plan->chunk_count;
+    return most;
 }
 
 /* A communicator of the device leaves the sums there, and one of the host has them on the host. Device memory that the engine

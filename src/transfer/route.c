@@ -187,11 +187,25 @@ static zoff_status check_reduced(const zoff_transfer *t)
 }
 
 /* Check a single rank, too, because the number of ranks must not decide whether a configuration is valid. */
+/* Directions of matrices are in host memory. */
+static zoff_status check_matrices(const zoff_transfer *t)
+{
+    bool has_any = false;
+    for (size_t i = 0; i < t->model->param_count; i++)
+        has_any = has_any || zoff_model_matrices_count(t->model, &t->model->params[i]);
+    ZOFF_FAIL_IF(
+        has_any && zoff_transfer_ranks_have_parts(t) && strcmp(t->comm->info.backend, "nccl") == 0, ZOFF_ERR_UNSUPPORTED,
+        "zoff_engine_seal: optimizer.type is \"Muon\", and ranks that join over NCCL do not exchange its matrices yet: "
+        "join over MPI, or set zero_optimization.stage to 0, so that each rank has all states");
+    return ZOFF_OK;
+}
+
 zoff_status zoff_transfer_route_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
     ZOFF_TRY(check_reduced(t));
+    ZOFF_TRY(check_matrices(t));
     if (!values->nccl_adds)
         return ZOFF_OK;
     ZOFF_FAIL_IF(!t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,

@@ -42,7 +42,7 @@ typedef struct zoff_update_cursor {
 /* One bucket that passes through the rows of a step: its chunk, and its current row. */
 struct zoff_bucket_run {
     size_t chunk;
-    uint32_t passed;            /* rows that were passed, one bit for each row of zoff_rows */
+    uint64_t passed;            /* rows that were passed, one bit for each row of zoff_rows */
     zoff_demand lent;           /* memory of its chunks, from the stores of states and weights */
     zoff_staging_slot *staging; /* staging slot; NULL: none */
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */
@@ -51,6 +51,8 @@ struct zoff_bucket_run {
     bool lands;                 /* device buckets: the update, or a copy to the host, is waited for */
     bool saves;                 /* device buckets: the copy of states to the host was enqueued */
     bool used;                  /* weights that were used in this step: see zoff_transfer_walk_use() */
+    bool is_written;            /* matrices: the directions of this bucket are there */
+    bool is_whole;              /* matrices: their directions are orthogonal, so the weights are next */
     zoff_bucket_ahead ahead;
     zoff_update_cursor cursor;
 };
@@ -69,6 +71,7 @@ typedef struct zoff_walk {
     uint32_t *order, *place; /* learned order: the bucket of a position, and its inverse */
     uint32_t *uses;          /* buckets in the order in which the running step's weights were used first */
     size_t use_count;
+    uint32_t *together;          /* scratch for the order with rounds of matrices: buckets, and flags of rounds; NULL: none */
     uint32_t *candidate, *heard; /* several ranks: the order that rank 0 tells, and what this rank has heard of it */
     size_t heard_count;
     bool has_news, begins; /* rank 0: there is a candidate, and none of it was told yet */

@@ -34,6 +34,8 @@ zoff_status zoff_transfer_walk_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->uses, "the order of buckets", &w->uses));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->candidate, "the order of buckets", &w->candidate));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->heard, "the order of buckets", &w->heard));
+    if (t->plan->round_count)
+        ZOFF_TRY(zoff_base_mem_alloc(count + t->plan->round_count, sizeof *w->together, "the order of buckets", &w->together));
     return open_arrivals(t);
 }
 
@@ -43,6 +45,7 @@ void zoff_transfer_walk_close(zoff_transfer *t)
     zoff_base_mem_free(t->walk.order);
     zoff_base_mem_free(t->walk.place);
     zoff_base_mem_free(t->walk.uses);
+    zoff_base_mem_free(t->walk.together);
     zoff_base_mem_free(t->walk.candidate);
     zoff_base_mem_free(t->walk.heard);
     zoff_base_mem_free(t->walk.arrivals.slices);
@@ -187,9 +190,33 @@ static bool learn_alone(zoff_transfer *t)
     return true;
 }
 
+/* Buckets of a round wait for each other, and one round has memory at a time. So a round comes whole where its first bucket is
+ * used: one that came between its buckets would wait for it, and keep the others from asking. */
+static void keep_rounds(zoff_transfer *t)
+{
+    zoff_walk *w = &t->walk;
+    const zoff_plan *plan = t->plan;
+    uint32_t *is_listed = w->together + plan->chunk_count; /* by round */
+    size_t used = 0;
+    memset(is_listed, 0, plan->round_count * sizeof *is_listed);
+    for (size_t i = 0; i < w->use_count; i++) {
+        const size_t round = plan->chunks[w->uses[i]].round;
+        const zoff_plan_round *r = round ? &plan->rounds[round - 1] : NULL;
+        if (!r)
+            w->together[used++] = w->uses[i];
+        for (size_t b = 0; r && !is_listed[round - 1] && b < r->chunk_count; b++)
+            w->together[used++] = (uint32_t)(r->first_chunk + b);
+        if (r)
+            is_listed[round - 1] = true;
+    }
+    memcpy(w->uses, w->together, used * sizeof *w->uses);
+}
+
 bool zoff_transfer_walk_learn(zoff_transfer *t)
 {
     for (size_t position = 0; position < zoff_transfer_walk_host_count(t) && t->walk.use_count; position++)
         note(t, zoff_transfer_walk_bucket(t, position)); /* note the buckets that the program has not used */
+    if (t->walk.together && t->walk.use_count)
+        keep_rounds(t);
     return t->ranks.reduce ? learn_together(t) : learn_alone(t);
 }

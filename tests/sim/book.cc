@@ -45,7 +45,7 @@ static bool is_without_decay(const param &q, const std::vector<std::unique_ptr<p
 void life::open_book()
 {
     std::string moments;
-    bool no_decay = false;
+    bool no_decay = false, is_muon = false;
     for (const auto &[key, value] : both) {
         const std::string word = value.front() == '"' ? value.substr(1, value.size() - 2) : value;
         if (key == "zoff.skip_nonfinite")
@@ -58,6 +58,8 @@ void life::open_book()
             clip = strtod(word.c_str(), nullptr);
         if (key == "gradient_allreduce_op")
             adds = word == "sum";
+        if (key == "optimizer.type")
+            is_muon = word == "Muon";
         if (key == "gradient_predivide_factor")
             factor = 1 / strtod(word.c_str(), nullptr);
         if (key == "prescale_gradients" && word == "true")
@@ -76,6 +78,8 @@ void life::open_book()
         x.name = q->name;
         x.halves = moments == "bf16";
         x.blocks = moments == "m8v16" || moments == "q8" ? moments : "";
+        if (is_muon && q->dims[0])
+            x.matrices = {{0, q->dims[0], q->dims[1]}};
         x.m.assign(x.total(), 0);
         x.v.assign(x.total(), 0);
         x.sum.resize(x.total());

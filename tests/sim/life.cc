@@ -94,6 +94,11 @@ void life::add_param(const line &l)
     q->lent = l.number("lent");
     q->reduced = l.number("reduced");
     q->seed = l.number("seed");
+    const uint64_t rows = l.number("rows");
+    if (rows && q->count && q->count % rows == 0) {
+        q->dims[0] = rows;
+        q->dims[1] = q->count / rows;
+    }
     for (const auto &other : params) {
         const bool can = l.has("tie") && other->name == l.fields.at("tie") && !other->tie && !other->owned && !other->frozen;
         if (other->name == q->name)
@@ -211,6 +216,8 @@ zoff_param_desc life::desc(const param &q, bool is_ref) const
     d.frozen = q.frozen;
     d.reduced = q.reduced;
     d.engine_owned = !is_ref && q.owned;
+    d.dims = q.dims[0] ? q.dims : nullptr;
+    d.dim_count = q.dims[0] ? 2 : 0;
     return d;
 }
 
@@ -242,6 +249,9 @@ void life::c_add(const param &q)
       q.stride, q.grad_stride);
     c("desc.dtype = %d;\n    desc.grad_dtype = %d;\n    desc.group = %u;\n    desc.frozen = %d;\n    desc.engine_owned = %d;",
       q.dtype, q.grad_dtype, q.group, q.frozen, q.owned);
+    if (q.dims[0])
+        c("static const size_t %s_dims[] = {%zu, %zu};\n    desc.dims = %s_dims;\n    desc.dim_count = 2;", n.c_str(),
+          q.dims[0], q.dims[1], n.c_str());
     c("OK(zoff_engine_add_param(e[%u], &desc, &%s));", q.engine, n.c_str());
 }
 

@@ -27,6 +27,7 @@ bool is_same(double a, double b);              // bits; NaN is NaN
 struct param {
     std::string name;
     size_t count, slices, stride, grad_stride;
+    size_t dims[2] = {0, 0}; // shape of a slice; zeros: none is given
     zoff_dtype dtype, grad_dtype;
     unsigned group, engine;
     bool frozen, owned, lent, reduced;

@@ -4,6 +4,7 @@
 
 #include "world.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -78,7 +79,10 @@ namespace
 class drawing
 {
   public:
-    explicit drawing(uint64_t seed) : d(dice(seed)()), ends(~seed), more(seed ^ 0x6d6f7265), moves(seed ^ 0x6d6f7665) {}
+    explicit drawing(uint64_t seed)
+        : d(dice(seed)()), ends(~seed), more(seed ^ 0x6d6f7265), moves(seed ^ 0x6d6f7665), shapes(seed ^ 0x73686170)
+    {
+    }
     program draw();
 
   private:
@@ -87,6 +91,7 @@ class drawing
     template <typename T, size_t N> T one_of(const T (&list)[N]) { return list[d.below(N)]; }
     void config();
     void params();
+    size_t rows_of(size_t size);
     void operation();
     void step();
     std::string fault();
@@ -95,10 +100,12 @@ class drawing
     void save();
     void pull(unsigned long long seed);
 
-    dice d, ends, more, moves; // of crashes, and of what was added later: apart, so that programs without are as they were
+    // Those of crashes, and of what was added later, are apart, so that programs without are as they were.
+    dice d, ends, more, moves, shapes;
     program p;
     unsigned engines = 1, ranks = 1, groups = 1, micro_steps = 1, optimizer = 0;
-    bool nvme = false, persist = false, device = false, fp16 = false, has_moments = false, is_small = false, crashes = false;
+    bool nvme = false, persist = false, device = false, fp16 = false, is_muon = false, has_moments = false, is_small = false,
+         crashes = false;
 };
 
 void drawing::add(const char *format, ...)
@@ -119,17 +126,18 @@ void drawing::config()
     if (micro_steps > 1)
         add("both gradient_accumulation_steps %u", micro_steps);
     optimizer = chance(60) ? 0 : (unsigned)d.below(5);
-    add("both optimizer.type \"%s\"", OPTIMIZERS[optimizer]);
+    is_muon = shapes.chance(12);
+    add("both optimizer.type \"%s\"", is_muon ? "Muon" : OPTIMIZERS[optimizer]);
     add("both optimizer.params.lr %g", chance(10) ? 0.0 : 0.001 + d.unit() * 0.05);
     has_moments = optimizer <= 1 && chance(40);
     const char *moments = one_of(MOMENTS);
-    if (has_moments)
+    if (has_moments && (!is_muon || moments == MOMENTS[0]))
         add("both zoff.moments \"%s\"", moments);
     if (chance(50))
         add("both optimizer.params.weight_decay %g", d.unit() * 0.1);
-    if (optimizer == 1 && chance(50))
+    if (optimizer == 1 && chance(50) && !is_muon)
         add("both optimizer.params.adam_w_mode false");
-    if (optimizer == 4 && chance(60))
+    if (optimizer == 4 && chance(60) && !is_muon)
         add("both optimizer.params.momentum 0.9");
     add("both gradient_clipping %g", chance(50) ? (chance(50) ? 0.5 : 5 + 100 * d.unit()) : chance(50) ? 0.0 : 1e6);
     if (chance(25)) {
@@ -189,6 +197,18 @@ void drawing::config()
         chance(25));
 }
 
+// A divisor of a slice's size that leaves little work for products.
+size_t drawing::rows_of(size_t size)
+{
+    std::vector<size_t> all;
+    for (size_t rows = 1; rows <= std::min<size_t>(size, 64); rows++) {
+        if (size % rows == 0)
+            all.push_back(rows);
+    }
+    const size_t rows = all[shapes.below(all.size())];
+    return shapes.chance(50) ? rows : size / rows;
+}
+
 void drawing::params()
 {
     static const unsigned SIZES[] = {0, 1, 2, 3, 7, 64, 100, 1000, 1023, 1024, 1025, 2048, 4096, 4097, 5000, 9000, 20000};
@@ -227,6 +247,8 @@ void drawing::params()
             with("lent", 1);
         if (ranks > 1 && more.chance(12))
             with("reduced", 1);
+        if (is_muon && size && shapes.chance(80))
+            with("rows", rows_of(size));
         if (i && chance(8))
             text += " tie=p" + std::to_string(d.below(i));
         p.push_back(text);

@@ -45,8 +45,7 @@ uint16_t to_fp16(float value)
     return (uint16_t)(sign | (units + 1024u * (unsigned)(exponent + 14)));
 }
 
-// Square sum of one block of 1024 elements: lane i mod 16, products in fp64, then a tree.
-static double block_sum(const float *g, size_t count)
+double block_sum(const float *g, size_t count)
 {
     double lanes[16] = {};
     for (size_t i = 0; i < count; i++)
@@ -83,7 +82,8 @@ double weights_of(double beta, int64_t t)
 struct rule {
     rule(const zoff_optimizer_hyper &h_, int64_t t_) : h(h_), t(t_)
     {
-        if (h.optimizer == ZOFF_OPTIMIZER_ADAM && !(h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION)) {
+        const bool is_adam = h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_MUON;
+        if (is_adam && !(h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION)) {
             c1 = weights_of(h.beta1, t);
             c2 = weights_of(h.beta2, t);
         }
@@ -102,7 +102,8 @@ static void adam(const rule &r, float g, element &x)
     x.m = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
     x.v = fmaf((float)(1 - h.beta2) * g, g, (float)h.beta2 * x.v);
     const float u = x.m / fmaf(sqrtf(x.v), (float)(1 / sqrt(r.c2)), (float)h.eps);
-    const float rate = (float)(-h.lr / r.c1), shrink = (float)(-h.lr * h.weight_decay);
+    const double lr = h.optimizer == ZOFF_OPTIMIZER_MUON ? h.adam_lr : h.lr;
+    const float rate = (float)(-lr / r.c1), shrink = (float)(-lr * h.weight_decay);
     x.p = decays && h.decay == ZOFF_DECAY_DECOUPLED ? x.p + fmaf(rate, u, shrink * x.p) : fmaf(rate, u, x.p);
 }
 
@@ -141,6 +142,7 @@ static void update(const rule &r, float g, element &x)
 {
     switch (r.h.optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
+    case ZOFF_OPTIMIZER_MUON: /* of parameters that are no matrices */
         return adam(r, g, x);
     case ZOFF_OPTIMIZER_ADAGRAD:
         return adagrad(r, g, x);
@@ -148,7 +150,6 @@ static void update(const rule &r, float g, element &x)
         return lion(r, g, x);
     case ZOFF_OPTIMIZER_SGD:
         return sgd(r, g, x);
-    case ZOFF_OPTIMIZER_MUON:
     case ZOFF_OPTIMIZER_KEEP:
         break;
     }
@@ -206,6 +207,11 @@ result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper
         for (size_t slice = 0; slice < x.slices; slice++) {
             if (x.present[slice] && has_blocks(x, groups[x.group])) {
                 step_blocks(x, groups[x.group], slice, t, s);
+                r.updated += x.count;
+                continue;
+            }
+            if (x.present[slice] && !x.matrices.empty()) {
+                step_matrices(x, groups[x.group], slice, t, s);
                 r.updated += x.count;
                 continue;
             }

@@ -53,6 +53,11 @@ inline float rounded(zoff_dtype dtype, float value)
 // A moment rounded to bf16 with the random bits of ADR 0051. `moment`: 0 for m, 1 for v; `k`: the element in its slice.
 float dithered(float x, unsigned moment, const std::string &name, size_t slice, size_t k, int64_t t);
 
+// A matrix of each slice of a tensor: its first element, and its shape.
+struct matrix {
+    size_t first, rows, cols;
+};
+
 // One tensor: weights of one type, gradients of another, fp32 states.
 struct tensor {
     size_t count = 0, slices = 1;
@@ -66,6 +71,7 @@ struct tensor {
     std::vector<float> master, m, v; // count * slices elements, slice by slice
     std::vector<float> sum;          // gradient of this step
     std::vector<bool> present;       // one flag per slice: it has a gradient
+    std::vector<matrix> matrices;    // of each slice, where its optimizer is one of matrices
 
     size_t total() const { return count * slices; }
 };
@@ -82,6 +88,13 @@ void store_moments(tensor &x, const std::string &moments);
 // The number of the blocks of a slice for random bits: that of the first one.
 uint64_t block_of(const std::string &name, size_t slice);
 
+// Make a matrix orthogonal, by the method, steps and coefficients of `h`.
+void orthogonalize(const zoff_optimizer_hyper &h, size_t rows, size_t cols, float *u);
+// Compute a step of the matrices of a slice. `scale`: factor of the gradient.
+void step_matrices(tensor &x, const zoff_optimizer_hyper &h, size_t slice, int64_t t, float scale);
+
+// Square sum of one block of 1024 elements: lane i mod 16, products in fp64, then a tree.
+double block_sum(const float *g, size_t count);
 // Square sum of all gradients. Each block of 1024 elements: lane i mod 16, products in fp64, then a tree. The sums of the
 // blocks are added exactly and rounded once.
 double square_sum(const std::vector<tensor> &tensors);
@@ -100,13 +113,13 @@ void update(const zoff_optimizer_hyper &h, int64_t t, float g, element &x);
 // Whether a rule has the states m and v.
 inline bool keeps_m(const zoff_optimizer_hyper &h)
 {
-    return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_LION ||
+    return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_LION || h.optimizer == ZOFF_OPTIMIZER_MUON ||
            (h.optimizer == ZOFF_OPTIMIZER_SGD && h.momentum != 0);
 }
 
 inline bool keeps_v(const zoff_optimizer_hyper &h)
 {
-    return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_ADAGRAD;
+    return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_ADAGRAD || h.optimizer == ZOFF_OPTIMIZER_MUON;
 }
 
 struct result {

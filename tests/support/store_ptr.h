@@ -136,7 +136,7 @@ inline void withdraw(zoff_store *s, size_t chunk)
 }
 inline void hint(zoff_store *s, size_t chunk)
 {
-    zoff_offload_broker_hint(s, &chunk, 1);
+    zoff_offload_broker_hint(s, &chunk, nullptr, 1);
 }
 } // namespace zoff_test
 #endif

@@ -36,6 +36,12 @@ void trainer::add(size_t count, size_t slices, zoff_dtype dtype, zoff_dtype grad
     }
 }
 
+void trainer::shape(size_t i, std::vector<size_t> dims, std::vector<reference::matrix> matrices)
+{
+    stores[i].dims = dims;
+    tensors[i].matrices = matrices;
+}
+
 zoff_param_desc trainer::desc(size_t i)
 {
     zoff_param_desc d = {};
@@ -50,6 +56,8 @@ zoff_param_desc trainer::desc(size_t i)
     d.group = tensors[i].group;
     d.frozen = tensors[i].frozen;
     d.engine_owned = stores[i].owned;
+    d.dims = stores[i].dims.data();
+    d.dim_count = stores[i].dims.size();
     if (device && !stores[i].owned) /* the first weights of the engine are in host memory */
         d.value = stores[i].device_value + size(tensors[i].dtype);
     if (device)
@@ -277,7 +285,7 @@ void trainer::expect_states(zoff_engine *e, const std::vector<zoff_optimizer_hyp
             continue;
         expect_state(e, i, ZOFF_STATE_MASTER, t.master);
         expect_moment(e, i, ZOFF_STATE_M, t.m, groups.empty() || reference::keeps_m(groups[t.group]));
-        expect_moment(e, i, ZOFF_STATE_V, t.v, groups.empty() || reference::keeps_v(groups[t.group]));
+        expect_moment(e, i, ZOFF_STATE_V, t.v, t.matrices.empty() && (groups.empty() || reference::keeps_v(groups[t.group])));
     }
 }
 
@@ -336,5 +344,36 @@ void add_awkward(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype)
     t.add(33333, 1, dtype, grad_dtype);
     t.add(2111, 4, dtype, grad_dtype, 0, false, 1);
     t.add(1, 5, dtype, grad_dtype, 1, false, 2);
+}
+
+void add_matrices(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype)
+{
+    const struct {
+        std::vector<size_t> dims;
+        size_t slices;
+        std::vector<reference::matrix> matrices;
+        unsigned group;
+        size_t gap;
+    } all[] = {
+        {{700}, 1, {}, 0, 0},
+        {{96, 64}, 2, {{0, 96, 64}}, 0, 3},
+        {{4, 40, 24}, 1, {{0, 40, 24}, {960, 40, 24}, {1920, 40, 24}, {2880, 40, 24}}, 0, 0},
+        {{33, 31}, 3, {{0, 33, 31}}, 0, 0},
+        {{1025}, 2, {}, 1, 0},
+        {{20, 3, 5, 5}, 1, {{0, 20, 75}}, 0, 0},
+        {{64, 300}, 1, {{0, 64, 300}}, 0, 0},
+        {{1, 50}, 1, {{0, 1, 50}}, 0, 0},
+        {{96, 96}, 1, {{0, 96, 96}}, 1, 0},
+        {{32, 64}, 4, {{0, 32, 64}}, 0, 0},
+    };
+    for (const auto &x : all) {
+        size_t count = 1;
+        for (const size_t d : x.dims)
+            count *= d;
+        t.add(count, x.slices, dtype, grad_dtype, x.group, false, x.gap);
+        t.shape(t.tensors.size() - 1, x.dims, x.matrices);
+    }
+    t.add(64 * 32, 1, dtype, grad_dtype, 0, true);
+    t.shape(t.tensors.size() - 1, {64, 32});
 }
 } // namespace zoff_test

@@ -24,6 +24,9 @@ class trainer
     char *value(size_t i) { return stores[i].value.data() + size(tensors[i].dtype); }
     char *grad(size_t i) { return stores[i].grad.data() + size(tensors[i].grad_dtype); }
 
+    // Give a tensor the shape of its slices. `matrices`: those of a slice, where the optimizer is one of matrices.
+    void shape(size_t i, std::vector<size_t> dims, std::vector<reference::matrix> matrices = {});
+
     zoff_param_desc desc(size_t i);
 
     // Let the engine own the weights of a tensor. The caller's memory then has the first weights, and later what fetch_all()
@@ -101,6 +104,7 @@ class trainer
         std::vector<char> value, grad;
         char *device_grad = nullptr, *device_value = nullptr; // addresses on a device
         size_t stride;
+        std::vector<size_t> dims;
         bool owned = false;        // the engine owns the weights
         bool borrows_grad = false; // the engine lends the memory
     };
@@ -118,6 +122,10 @@ class trainer
 
 // The tensors of most tests: sizes 0, 1 and odd, one block and its neighbours, slices with gaps, two groups, a frozen one.
 void add_awkward(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype);
+
+// Matrices of every kind of shape, and parameters that have none, in two groups. Some matrices end inside a block, so a round
+// goes on behind them; others are larger than a chunk.
+void add_matrices(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype);
 } // namespace zoff_test
 
 #endif

@@ -98,7 +98,7 @@ TEST_F(Broker, CleanCopiesAreTakenBackAndUsedAgain)
 {
     const store_ptr store = open(2);
     const size_t first[] = {3, 4};
-    zoff_offload_broker_hint(store.get(), first, 2);
+    zoff_offload_broker_hint(store.get(), first, nullptr, 2);
     zoff_demand d = demand(ZOFF_DEMAND_STEP, 0, store), again = demand(ZOFF_DEMAND_STEP, 4, store);
     ASSERT_ZOFF_OK(get(d, store)); // copies that nobody has asked for give way
     ASSERT_ZOFF_OK(zoff_offload_broker_give(&d, &d.states, 0, false));
@@ -122,7 +122,7 @@ TEST_F(Broker, AHintTakesNoPlaceOfItsOwnList)
     const size_t list[] = {0, 1, 2}, other[] = {3};
     zoff_store_stats stats;
     for (int again = 0; again < 3; again++) {
-        zoff_offload_broker_hint(store.get(), list, 3);
+        zoff_offload_broker_hint(store.get(), list, nullptr, 3);
         finish(store);
     }
     zoff_demand d = demand(ZOFF_DEMAND_STEP, 0, store), e = demand(ZOFF_DEMAND_STEP, 1, store);
@@ -133,7 +133,7 @@ TEST_F(Broker, AHintTakesNoPlaceOfItsOwnList)
     EXPECT_EQ(2u * CHUNK, stats.read_bytes);
     ASSERT_ZOFF_OK(zoff_offload_broker_give(&e, &e.states, 0, false));
     ASSERT_ZOFF_OK(zoff_offload_broker_give(&d, &d.states, 0, false));
-    zoff_offload_broker_hint(store.get(), other, 1); // over chunk 1, which was used before chunk 0
+    zoff_offload_broker_hint(store.get(), other, nullptr, 1); // over chunk 1, which was used before chunk 0
     finish(store);
     d = demand(ZOFF_DEMAND_STEP, 0, store);
     ASSERT_ZOFF_OK(get(d, store));
@@ -201,7 +201,7 @@ TEST_F(Broker, AFetchOfWeightsComesFirst)
     ASSERT_ZOFF_OK(get(held, store));
     EXPECT_EQ(ZOFF_PENDING, zoff_offload_broker_ask(&fetch));
     ASSERT_ZOFF_OK(zoff_offload_broker_give(&held, &held.states, 0, false));
-    zoff_offload_broker_hint(store.get(), &chunk, 1);
+    zoff_offload_broker_hint(store.get(), &chunk, nullptr, 1);
     EXPECT_EQ(ZOFF_PENDING, zoff_offload_broker_ask(&next));
     EXPECT_FALSE(zoff_offload_store_busy(store.get(), false)) << "the slot is for the fetch, which has not asked again yet";
     ASSERT_ZOFF_OK(get(fetch, store));
@@ -251,11 +251,11 @@ TEST_F(Broker, AFailedReadAheadIsNobodysError)
     {
         aio_fault fault;
         fault.result = [](int, int, bool, uint64_t, size_t) { return -EIO; };
-        zoff_offload_broker_hint(store.get(), &chunk, 1);
+        zoff_offload_broker_hint(store.get(), &chunk, nullptr, 1);
         finish(store);
         zoff_demand d = demand(ZOFF_DEMAND_STEP, 1, store);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot read", get(d, store)); // the drive fails this read, too
-        zoff_offload_broker_hint(store.get(), &chunk, 1);
+        zoff_offload_broker_hint(store.get(), &chunk, nullptr, 1);
         finish(store);
     }
     zoff_demand d = demand(ZOFF_DEMAND_STEP, 1, store);

@@ -63,6 +63,7 @@ struct cell {
     unsigned group = 1; // zero_hpz_partition_size
     const char *moments = "fp32";
     bool whole = false; // masters of bf16 weights are numbers of their own
+    bool muon = false;
 };
 
 const char *name_of(zoff_dtype d)
@@ -83,7 +84,8 @@ std::string name(const cell &c)
                                    : "") +
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
            (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") +
-           (std::string(c.moments) == "fp32" ? "" : std::string("_") + c.moments) + (c.whole ? "_wholeMasters" : "");
+           (std::string(c.moments) == "fp32" ? "" : std::string("_") + c.moments) + (c.whole ? "_wholeMasters" : "") +
+           (c.muon ? "_muon" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -92,8 +94,8 @@ class RanksParity : public testing::TestWithParam<cell>
     std::string config_text() const
     {
         const cell &c = GetParam();
-        return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) +
-               ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0" +
+        return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) + ", \"optimizer\": {\"type\": \"" +
+               (c.muon ? "Muon" : "AdamW") + "\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0" +
                (c.wire ? std::string(", \"communication_data_type\": \"") + c.wire + "\"" : "") +
                (c.sums ? ", \"gradient_allreduce_op\": \"sum\"" : "") +
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
@@ -252,6 +254,37 @@ void fill(covering<cell> &all)
             }
         }
     }
+    for (unsigned stage : {0u, 1u, 2u, 3u}) {
+        for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+            for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+                for (unsigned world : {1u, 2u, 3u, 4u}) {
+                    for (unsigned chunk : {1024u, 3000u}) {
+                        const unsigned accumulation = 1 + (stage + world) % 2 * 2;
+                        all.add({stage, tier, dtype, world, accumulation, nullptr, chunk, OF_PROGRAM, 1, false, 1, "fp32",
+                                 false, true});
+                        if (dtype == ZOFF_BF16)
+                            all.add({stage, tier, dtype, world, accumulation, nullptr, chunk, OF_PROGRAM, 1, false, 1, "bf16",
+                                     chunk == 1024, true});
+                    }
+                }
+            }
+        }
+    }
+    for (weights owner : {ON_DEVICE, REACHED, IN_DRAM, IN_FILES, DRAM_TO_DEVICE, FILES_TO_DEVICE, KEPT_ON_DEVICE,
+                          DRAM_TO_REACHED, FILES_TO_REACHED, KEPT_ON_REACHED}) {
+        for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+            for (unsigned world : {1u, 2u, 3u}) {
+                for (double ratio : {1.0, 0.5}) {
+                    const bool is_device = is_on_device(owner);
+                    if ((ratio < 1 && !is_device) || (world == 1 && owner == REACHED))
+                        continue;
+                    const unsigned stage = owner >= IN_DRAM ? 3 : world % 3;
+                    all.add({stage, tier, world == 3 ? ZOFF_F32 : ZOFF_BF16, world, 1 + world % 2 * 2, nullptr, 3000, owner,
+                             ratio, false, 1, "fp32", false, true});
+                }
+            }
+        }
+    }
     all.corner({3, ZOFF_TIER_NVME, ZOFF_BF16, 8, 1, nullptr, 1u << 20, IN_DRAM, 1, false, 2}); // one bucket
     all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1024, IN_FILES, 1, false, 4});    // one group: no second shard
 }
@@ -273,7 +306,8 @@ const covering<cell> &matrix()
                                           {"over ranks", c.sums ? "sum" : "mean"},
                                           {"groups", std::to_string(c.group)},
                                           {"moments", c.moments},
-                                          {"master", c.whole ? "fp32" : "auto"}};
+                                          {"master", c.whole ? "fp32" : "auto"},
+                                          {"optimizer", c.muon ? "Muon" : "AdamW"}};
         },
         fill);
     return all;
@@ -286,6 +320,16 @@ TEST(RanksParityCells, CoverAllPairs)
     matrix().expect_all_pairs();
 }
 
+std::vector<zoff_optimizer_hyper> muon_groups()
+{
+    std::vector<zoff_optimizer_hyper> groups(2);
+    for (auto &h : groups) {
+        zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_MUON);
+        h.lr = h.adam_lr = 0.01;
+    }
+    return groups;
+}
+
 TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
 {
     const cell &c = GetParam();
@@ -293,7 +337,10 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
         GTEST_SKIP() << "this job has another number of ranks";
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
-        add_awkward(t, c.dtype, c.dtype);
+        if (c.muon)
+            add_matrices(t, c.dtype, c.dtype);
+        else
+            add_awkward(t, c.dtype, c.dtype);
         t.add(4100, 2, c.dtype, c.dtype, 0, false, 3); // two slices that are long enough for blocks
         for (auto &tensor : t.tensors) {
             tensor.halves = std::string(c.moments) == "bf16";
@@ -334,7 +381,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
                 take(all, rank, round, &infos[rank]);
             });
         }
-        const reference::result want = all.step(config_groups(), step, 2.0);
+        const reference::result want = all.step(c.muon ? muon_groups() : config_groups(), step, 2.0);
         for (unsigned rank = 0; rank < c.world; rank++) {
             if (!job.is_here(rank))
                 continue;

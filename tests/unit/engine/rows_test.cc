@@ -19,6 +19,7 @@ struct kind {
     bool lends = false; // the engine lends the memory of gradients
     bool owns = false;  // the engine stores the weights, once more in each group of two ranks
     bool persists = false;
+    bool is_matrix = false;
 };
 
 void PrintTo(const kind &k, std::ostream *out)
@@ -29,6 +30,7 @@ void PrintTo(const kind &k, std::ostream *out)
 const kind KINDS[] = {
     {"one rank, host", "host, files", 1, 1, 1, false, false, false},
     {"the same, micro-batches added up", "host, files", 1, 1, 2, false, false, false},
+    {"one rank, host, matrices", "host, files", 1, 1, 1, false, false, false, false, false, false, true},
     {"one rank, device", "host, files", 1, 1, 1, true, false, false},
     {"the same", "device", 1, 1, 1, true, false, true},
     {"the same, files that persist", "device", 1, 1, 1, true, false, true, false, false, true},
@@ -70,6 +72,8 @@ TEST_P(Rows, AreTheDocumentedOnes)
     rank_job job(k.ranks);
     rank_trainers all(job, 1, [&k](trainer &t) {
         t.add(30000, 1, ZOFF_BF16, ZOFF_BF16);
+        if (k.is_matrix)
+            t.shape(0, {100, 300});
         if (k.lends)
             t.give_away_grad(0);
         if (k.owns)
@@ -80,8 +84,9 @@ TEST_P(Rows, AreTheDocumentedOnes)
     if (k.on_device)
         all.use_devices(0);
     all.seal("{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": " + std::to_string(k.accumulation) +
-                 ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": " +
-                 std::to_string(k.stage) + ", \"zero_hpz_partition_size\": 2, \"stage3_param_persistence_threshold\": 0" +
+                 ", \"optimizer\": {\"type\": \"" + (k.is_matrix ? "Muon" : "AdamW") +
+                 "\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": " + std::to_string(k.stage) +
+                 ", \"zero_hpz_partition_size\": 2, \"stage3_param_persistence_threshold\": 0" +
                  ", \"offload_optimizer\": {\"device\": \"" + (k.persists ? "nvme" : "cpu") + "\", \"nvme_path\": \"" +
                  folder.path + "\", \"ratio\": " + (k.bucket_on_device ? "0.5" : "1") +
                  "}}, \"zoff\": {\"persist\": " + (k.persists ? "true" : "false") + "}}",
@@ -89,7 +94,7 @@ TEST_P(Rows, AreTheDocumentedOnes)
     ASSERT_FALSE(HasFailure());
     const zoff_engine *e = all.engines[0].get();
     const size_t bucket = k.bucket_on_device ? 0 : e->plan.chunk_count - 1;
-    const zoff_rows &rows = e->walk.rows[zoff_transfer_place_of(&e->transfer, bucket)];
+    const zoff_rows &rows = *zoff_engine_rows_of(e, bucket);
     const std::string line = std::string("| ") + k.place + " | " + k.tier + " | " + words(rows, ZOFF_COLUMN_STEP) + " |";
     std::ifstream file(ZOFF_ENGINE_README);
     const std::string text{std::istreambuf_iterator<char>(file), {}};

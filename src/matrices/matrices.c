@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matrices.c: the lists of rounds, their memory, and the round that has it. */
+#include "matrices.h"
+
+#include "bits.h"
+#include "mem.h"
+#include "try.h"
+
+enum { LINE = 64 }; /* parts of the memory begin at cache lines */
+
+/* ---- lists ---- */
+
+/* List the matrices that begin in a run of elements. `matrix`: the number of the next one in its slice. */
+static void list_run(zoff_matrices *x, const zoff_plan_piece *run, size_t *matrix, size_t *used)
+{
+    const zoff_model_param *p = &x->model->params[run->param];
+    const size_t count = zoff_model_matrices_count(x->model, p);
+    for (*matrix = run->first ? *matrix : 0; *matrix < count; ++*matrix) {
+        const zoff_matrix m = zoff_model_matrices_at(x->model, p, *matrix);
+        if (m.first - run->first >= run->count)
+            break;
+        x->entries[(*used)++] =
+            (zoff_matrix_entry){.param = run->param, .slice = run->slice, .first = m.first, .rows = m.rows, .cols = m.cols};
+    }
+}
+
+static void list_entries(zoff_matrices *x)
+{
+    const zoff_plan *plan = x->plan;
+    size_t used = 0, matrix = 0;
+    for (size_t r = 0; r < plan->round_count; r++) {
+        const zoff_plan_round *round = &plan->rounds[r];
+        const zoff_plan_chunk *first = &plan->chunks[round->first_chunk], *last = first + round->chunk_count - 1;
+        x->rounds[r].entries = used;
+        for (size_t i = first->first_run; i < last->first_run + last->run_count; i++)
+            list_run(x, &plan->runs[i], &matrix, &used);
+    }
+    x->rounds[plan->round_count].entries = used;
+}
+
+static void list_pieces(zoff_matrices *x)
+{
+    const zoff_plan *plan = x->plan;
+    for (size_t r = 0; r < plan->round_count; r++) {
+        const zoff_plan_round *round = &plan->rounds[r];
+        const zoff_plan_chunk *first = &plan->chunks[round->first_chunk], *last = first + round->chunk_count - 1;
+        size_t at = 0;
+        for (size_t i = first->first_piece; i < last->first_piece + last->piece_count; i++) {
+            x->own_at[i] = at;
+            at += plan->pieces[i].count;
+        }
+    }
+}
+
+/* Without an exchange the whole matrices are this rank's own elements. */
+static void place_entries(zoff_matrices *x)
+{
+    for (size_t r = 0; r < x->plan->round_count; r++) {
+        size_t at = 0;
+        for (size_t i = x->rounds[r].entries; i < x->rounds[r + 1].entries; i++) {
+            x->entries[i].at = at;
+            at += x->entries[i].rows * x->entries[i].cols;
+        }
+    }
+}
+
+static zoff_status list(zoff_matrices *x, const zoff_matrices_opts *opts)
+{
+    const zoff_plan *plan = opts->plan;
+    const zoff_model *model = opts->model;
+    size_t count = 0;
+    *x = (zoff_matrices){.plan = plan,
+                         .model = model,
+                         .exchanges = opts->exchanges,
+                         .comm = opts->comm,
+                         .channel = opts->channel,
+                         .threads = opts->threads};
+    if (!plan->round_count)
+        return ZOFF_OK;
+    for (size_t i = 0; i < model->param_count; i++)
+        count += zoff_model_matrices_count(model, &model->params[i]) * model->params[i].slices;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *x->entries, "the list of matrices", &x->entries));
+    ZOFF_TRY(zoff_base_mem_alloc(plan->piece_count, sizeof *x->own_at, "the list of matrices", &x->own_at));
+    ZOFF_TRY(zoff_base_mem_alloc(plan->round_count + 1, sizeof *x->rounds, "the list of matrices", &x->rounds));
+    list_entries(x);
+    list_pieces(x);
+    if (opts->exchanges)
+        return zoff_matrices_exchange_list(x);
+    place_entries(x);
+    return ZOFF_OK;
+}
+
+/* ---- memory ---- */
+
+/* Bytes of the parts of the memory. */
+typedef struct parts {
+    size_t own, whole, scratch;
+} parts;
+
+/* Either method may be asked for in a later step. */
+static size_t scratch_of(const zoff_matrix_entry *e, unsigned threads)
+{
+    return zoff_base_bits_max(zoff_adam_orthogonal_scratch(e->rows, e->cols, false, threads),
+                              zoff_adam_orthogonal_scratch(e->rows, e->cols, true, threads));
+}
+
+static parts parts_of(const zoff_matrices *x)
+{
+    const zoff_plan *plan = x->plan;
+    parts p = {.own = 0};
+    for (size_t r = 0; r < plan->round_count; r++) {
+        const zoff_plan_round *round = &plan->rounds[r];
+        size_t own = 0, whole = 0;
+        for (size_t c = round->first_chunk; c < round->first_chunk + round->chunk_count; c++)
+            own += plan->chunks[c].elements;
+        for (size_t i = x->rounds[r].entries; i < x->rounds[r + 1].entries; i++) {
+            const zoff_matrix_entry *e = &x->entries[i];
+            if (x->exchanges && e->worker != plan->rank)
+                continue;
+            whole += e->rows * e->cols;
+            p.scratch = zoff_base_bits_max(p.scratch, scratch_of(e, x->threads));
+        }
+        p.own = zoff_base_bits_max(p.own, own * sizeof(float));
+        p.whole = zoff_base_bits_max(p.whole, whole * sizeof(float));
+    }
+    p.own = zoff_base_bits_align(p.own, LINE);
+    p.whole = zoff_base_bits_align(p.whole, LINE);
+    return p;
+}
+
+static size_t sum_of(const zoff_matrices *x, parts p)
+{
+    return (x->exchanges ? 2 * (p.own + p.whole) : p.own) + p.scratch;
+}
+
+zoff_status zoff_matrices_bytes(const zoff_matrices_opts *opts, uint64_t *out)
+{
+    zoff_matrices x;
+    const zoff_status status = list(&x, opts);
+    *out = status == ZOFF_OK && opts->plan->round_count ? sum_of(&x, parts_of(&x)) : 0;
+    zoff_matrices_close(&x);
+    return status;
+}
+
+static zoff_status allocate(zoff_matrices *x)
+{
+    const parts p = parts_of(x);
+    ZOFF_TRY(zoff_base_map_alloc(sum_of(x, p), "the directions of matrices", ZOFF_MAP_INTERLEAVED, &x->memory));
+    char *at = x->memory.base;
+    x->own = x->whole = (float *)(void *)at;
+    at += p.own;
+    if (x->exchanges) {
+        x->whole = (float *)(void *)at;
+        x->own_wire = (float *)(void *)(at + p.whole);
+        x->whole_wire = (float *)(void *)(at + p.whole + p.own);
+        at += p.whole + p.own + p.whole;
+    }
+    x->scratch = at;
+    return ZOFF_OK;
+}
+
+/* After an error: close() frees what was allocated. */
+zoff_status zoff_matrices_open(zoff_matrices *x, const zoff_matrices_opts *opts)
+{
+    ZOFF_TRY(list(x, opts));
+    return opts->plan->round_count ? allocate(x) : ZOFF_OK;
+}
+
+void zoff_matrices_close(zoff_matrices *x)
+{
+    void *blocks[] = {x->entries, x->own_at, x->rounds, x->own_segments, x->whole_segments, x->sizes};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        zoff_base_mem_free(blocks[i]);
+    zoff_base_map_free(&x->memory);
+    *x = (zoff_matrices){.plan = NULL};
+}
+
+void zoff_matrices_begin(zoff_matrices *x)
+{
+    x->turn = (zoff_matrix_turn){.round = 0};
+}
+
+/* ---- the round that has memory ---- */
+
+static size_t round_of(const zoff_matrices *x, size_t bucket)
+{
+    return x->plan->chunks[bucket].round;
+}
+
+bool zoff_matrices_turn(zoff_matrices *x, size_t bucket)
+{
+    if (!x->turn.round)
+        x->turn = (zoff_matrix_turn){.round = round_of(x, bucket), .next = x->rounds[round_of(x, bucket) - 1].entries};
+    return x->turn.round == round_of(x, bucket);
+}
+
+bool zoff_matrices_is_written(const zoff_matrices *x, size_t bucket)
+{
+    return x->turn.round == round_of(x, bucket) && x->turn.written == x->plan->rounds[x->turn.round - 1].chunk_count;
+}
+
+/* Entries have the order of the plan, so those of a slice follow each other. */
+const zoff_matrix_entry *zoff_matrices_entry(const zoff_matrices *x, const zoff_plan_piece *piece, size_t first)
+{
+    const size_t round = round_of(x, piece->bucket);
+    size_t low = x->rounds[round - 1].entries, high = x->rounds[round].entries;
+    while (high - low > 1) { /* the last entry that begins at or before the element */
+        const size_t middle = low + (high - low) / 2;
+        const zoff_matrix_entry *e = &x->entries[middle];
+        const bool is_before = e->param != piece->param   ? e->param < piece->param
+                               : e->slice != piece->slice ? e->slice < piece->slice
+                                                          : e->first <= first;
+        if (is_before)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &x->entries[low];
+}
+
+float *zoff_matrices_place(const zoff_matrices *x, const zoff_plan_piece *piece)
+{
+    return x->own + x->own_at[piece - x->plan->pieces];
+}
+
+void zoff_matrices_written(zoff_matrices *x)
+{
+    x->turn.written++;
+}
+
+void zoff_matrices_applied(zoff_matrices *x)
+{
+    if (++x->turn.applied == x->plan->rounds[x->turn.round - 1].chunk_count)
+        zoff_matrices_begin(x);
+}
+
+/* ---- orthogonal directions ---- */
+
+/* Without a gradient in this step directions were not written, and nobody reads them. */
+static bool is_wanted(const zoff_matrices *x, const zoff_matrix_entry *e)
+{
+    const bool has_gradient = x->model->flags[x->model->params[e->param].first_flag + e->slice];
+    return has_gradient && (!x->exchanges || e->worker == x->plan->rank);
+}
+
+static zoff_status orthogonalize(zoff_matrices *x, const zoff_matrix_entry *e, const zoff_matrices_work *work)
+{
+    zoff_matrix_turn *turn = &x->turn;
+    const unsigned threads = work->threads < x->threads ? work->threads : x->threads;
+    if (!turn->is_working) {
+        turn->work = (zoff_orthogonal){.rows = e->rows, .cols = e->cols, .x = x->whole + e->at, .scratch = x->scratch};
+        zoff_adam_hyper_muon_consts(&work->hyper[x->model->params[e->param].group], e->rows, e->cols, &turn->work.consts);
+    }
+    turn->is_working = true;
+    const zoff_status status = zoff_adam_orthogonal_run(threads, &turn->work, work->between, work->stops, work->ctx);
+    turn->is_working = status == ZOFF_PENDING;
+    return status;
+}
+
+static zoff_status orthogonalize_all(zoff_matrices *x, const zoff_matrices_work *work)
+{
+    for (; x->turn.next < x->rounds[x->turn.round].entries; x->turn.next++) {
+        const zoff_matrix_entry *e = &x->entries[x->turn.next];
+        if (is_wanted(x, e))
+            ZOFF_TRY_DONE(orthogonalize(x, e, work));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_matrices_poll(zoff_matrices *x, size_t bucket, const zoff_matrices_work *work)
+{
+    zoff_matrix_turn *turn = &x->turn;
+    if (!zoff_matrices_is_written(x, bucket))
+        return ZOFF_PENDING;
+    if (turn->is_done)
+        return ZOFF_OK;
+    if (turn->stage < ZOFF_MATRICES_WORKING && x->exchanges)
+        ZOFF_TRY_DONE(zoff_matrices_exchange_run(x, false));
+    turn->stage = turn->stage < ZOFF_MATRICES_WORKING ? ZOFF_MATRICES_WORKING : turn->stage;
+    ZOFF_TRY_DONE(orthogonalize_all(x, work));
+    if (x->exchanges)
+        ZOFF_TRY_DONE(zoff_matrices_exchange_run(x, true));
+    turn->is_done = true;
+    return ZOFF_OK;
+}

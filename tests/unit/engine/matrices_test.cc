@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// matrices_test.cc: Muon in an engine. The states of a matrix are cut into chunks of any size, on any tier, and the bits are
+// those of whole matrices.
+#include "covering.h"
+#include "rank_job.h"
+
+using namespace zoff_test;
+
+namespace
+{
+zoff_optimizer_hyper muon(double weight_decay = 0.1)
+{
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_MUON);
+    h.weight_decay = weight_decay;
+    return h;
+}
+
+struct place {
+    const char *name, *zero, *zoff; // sections of the configuration; FOLDER stands for a folder
+};
+const place PLACES[] = {
+    {"host", "", ""},
+    {"files", "\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"FOLDER\", \"buffer_count\": 3}",
+     ""},
+    {"two_slots", "\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"FOLDER\", \"buffer_count\": 2}",
+     "\"verify\": \"off\""},
+    {"persist", "\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"FOLDER\", \"buffer_count\": 3}",
+     "\"persist\": true"},
+    {"thread", "\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"FOLDER\", \"buffer_count\": 3}",
+     "\"background_threads\": 1"},
+};
+struct format {
+    const char *name;
+    zoff_dtype dtype, grad_dtype;
+    bool halves;
+};
+const format FORMATS[] = {{"fp32", ZOFF_F32, ZOFF_F32, false},
+                          {"bf16", ZOFF_BF16, ZOFF_BF16, false},
+                          {"halves", ZOFF_BF16, ZOFF_F32, true},
+                          {"fp16", ZOFF_F16, ZOFF_F16, false}};
+const size_t CHUNKS[] = {1024, 5000, 0};
+
+using cell = std::tuple<place, format, size_t, unsigned, double>; // ..., chunk elements, accumulation, clip
+
+std::string text_of(const cell &c, const std::string &folder)
+{
+    const auto &[where, format, chunk, accumulation, clip] = c;
+    std::string zero = where.zero, zoff = where.zoff;
+    if (const size_t at = zero.find("FOLDER"); at != std::string::npos)
+        zero.replace(at, 6, folder);
+    if (format.halves)
+        zoff += std::string(zoff.empty() ? "" : ", ") + "\"moments\": \"bf16\"";
+    return "{\"gradient_accumulation_steps\": " + std::to_string(accumulation) +
+           ", \"optimizer\": {\"type\": \"AdamW\"}, \"gradient_clipping\": " + std::to_string(clip) +
+           ", \"zero_optimization\": {" + zero + "}, \"zoff\": {" + zoff + "}}";
+}
+
+engine seal_muon(trainer &t, const cell &c, const std::string &folder, std::vector<zoff_optimizer_hyper> &groups)
+{
+    engine e = make_engine(t, text_of(c, folder), std::get<2>(c));
+    for (unsigned g = 0; g < groups.size(); g++)
+        EXPECT_ZOFF_OK(zoff_engine_set_group(e.get(), g, &groups[g]));
+    EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
+    return e;
+}
+
+std::vector<zoff_optimizer_hyper> groups_of()
+{
+    std::vector<zoff_optimizer_hyper> groups = {muon(), {}};
+    zoff_optimizer_hyper_init(&groups[1], ZOFF_OPTIMIZER_ADAM);
+    return groups;
+}
+
+class MatrixCells : public testing::TestWithParam<cell>
+{
+  protected:
+    log_catcher log;
+    scratch_folder folder;
+};
+
+std::string name_of(const cell &c)
+{
+    const auto &[where, format, chunk, accumulation, clip] = c;
+    return std::string(where.name) + "_" + format.name + "_" + std::to_string(chunk) + "_" + std::to_string(accumulation) +
+           (clip > 0 ? "_clip" : "");
+}
+
+const covering<cell> &all_cells()
+{
+    static const covering<cell> all(
+        "Cells/MatrixCells.HaveTheBitsOfWholeMatrices/", name_of,
+        [](const cell &c) {
+            const auto &[where, format, chunk, accumulation, clip] = c;
+            return covering<cell>::values{{"place", where.name},
+                                          {"format", format.name},
+                                          {"chunk", std::to_string(chunk)},
+                                          {"accumulation", std::to_string(accumulation)},
+                                          {"clip", std::to_string(clip)}};
+        },
+        [](covering<cell> &to) {
+            for (const auto &p : PLACES)
+                for (const auto &f : FORMATS)
+                    for (const size_t chunk : CHUNKS)
+                        for (const unsigned accumulation : {1, 2})
+                            for (const double clip : {0.0, 0.5})
+                                to.add({p, f, chunk, accumulation, clip});
+        });
+    return all;
+}
+
+TEST(Matrices, CoverAllPairs)
+{
+    all_cells().expect_all_pairs();
+}
+
+TEST_P(MatrixCells, HaveTheBitsOfWholeMatrices)
+{
+    const auto &[where, format, chunk, accumulation, clip] = GetParam();
+    trainer t(7);
+    add_matrices(t, format.dtype, format.grad_dtype);
+    for (auto &x : t.tensors) {
+        x.halves = format.halves;
+        if (x.group == 1)
+            x.matrices.clear(); // its optimizer is AdamW
+    }
+    std::vector<zoff_optimizer_hyper> groups = groups_of();
+    engine e = seal_muon(t, GetParam(), folder.path, groups);
+    ASSERT_FALSE(HasFailure());
+    for (int64_t step = 1; step <= 3; step++) {
+        auto info = new_info();
+        t.next_step();
+        for (unsigned micro = 0; micro < accumulation; micro++) {
+            t.backward_all(0.1f);
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        }
+        const auto want = reference::step(t.tensors, groups, step, 1, accumulation, clip);
+        ASSERT_FALSE(want.skipped);
+        EXPECT_EQ(want.updated, info.numbers.elements_updated);
+        EXPECT_GT(info.seconds.orthogonalize, 0);
+        t.expect_weights();
+        t.expect_states(e.get(), groups);
+        ASSERT_FALSE(HasFailure()) << "step " << step;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Cells, MatrixCells, testing::ValuesIn(all_cells().cells()),
+                         [](const auto &p) { return name_of(p.param); });
+
+// Bytes on the drive, each way: 2 of a split master and 4 of its momentum; 2 and 2 with momenta in bf16.
+TEST(Matrices, MoveEachArrayOnce)
+{
+    log_catcher log;
+    for (const bool halves : {false, true}) {
+        const scratch_folder folder;
+        trainer t(3);
+        t.add(512 * 2048, 4, ZOFF_BF16, ZOFF_BF16);
+        t.shape(0, {512, 2048}, {{0, 512, 2048}});
+        std::vector<zoff_optimizer_hyper> groups = {muon()};
+        groups[0].ns_steps = 1;
+        engine e = seal_muon(t, cell{PLACES[1], FORMATS[halves ? 2 : 1], 1 << 19, 1, 0.0}, folder.path, groups);
+        t.backward_all(0.1f);
+        for (int step = 0; step < 2; step++) { // the second step has read ahead in the first
+            auto info = new_info();
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            const double elements = 4.0 * 512 * 2048, most = halves ? 4.06 : 6.06;
+            EXPECT_LE((double)info.bytes.nvme_written / elements, most);
+            EXPECT_LE((double)info.bytes.nvme_read / elements, most);
+            EXPECT_GE((double)info.bytes.nvme_written / elements, most - 0.06);
+        }
+    }
+}
+
+TEST(Matrices, OverNcclAreRefused)
+{
+    log_catcher log;
+    rank_job job(2);
+    rank_trainers all(job, 1, [](trainer &t) {
+        t.add(64 * 32, 1, ZOFF_F32, ZOFF_F32);
+        t.shape(0, {64, 32}, {{0, 64, 32}});
+    });
+    for (const unsigned stage : {1u, 0u}) {
+        job.on_each([&](unsigned rank) {
+            const std::string text =
+                "{\"optimizer\": {\"type\": \"Muon\"}, \"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}";
+            engine e = make_engine(*all.trainers[rank], text, 0, 0, job.comm_of(rank));
+            job.comm_of(rank)->info.backend = "nccl"; // no device is here
+            if (stage)
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "ranks that join over NCCL", zoff_engine_seal(e.get()));
+            else
+                EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
+        });
+    }
+}
+} // namespace
