@@ -145,7 +145,7 @@ static size_t round_of(const zoff_engine *e, size_t streamed)
 /* A bucket of matrices whose round has no memory would keep a slot that those of another round need. */
 static bool may_ask(zoff_engine *e, const zoff_bucket_run *run)
 {
-    return !e->plan.chunks[run->chunk].round || zoff_matrices_turn(&e->matrices, run->chunk);
+    return !e->plan.chunks[run->chunk].round || zoff_matrices_turn(&e->walk.matrices.all, run->chunk);
 }
 
 static zoff_bucket_run *run_of(const zoff_engine *e, size_t streamed)
@@ -285,15 +285,15 @@ static unsigned arrays_ahead(const zoff_engine *e, const zoff_bucket_run *run, b
 static void feed_walk(zoff_engine *e, bool is_next)
 {
     size_t count = 0;
-    for (size_t k = 0; k < e->walk.streamed_count && count < e->walk.hints_most; k++) {
+    for (size_t k = 0; k < e->walk.streamed_count && count < e->walk.hints.most; k++) {
         const zoff_bucket_run *run = run_of(e, k);
         const unsigned arrays = arrays_ahead(e, run, is_next);
         if (!arrays || !is_stored(e, e->walk.streamed[k]) || zoff_offload_store_resident(e->store, run->chunk))
             continue;
-        e->walk.hint_arrays[count] = arrays;
-        e->walk.hints[count++] = run->chunk;
+        e->walk.hints.arrays[count] = arrays;
+        e->walk.hints.chunks[count++] = run->chunk;
     }
-    zoff_offload_broker_hint(e->store, e->walk.hints, e->walk.hint_arrays, count);
+    zoff_offload_broker_hint(e->store, e->walk.hints.chunks, e->walk.hints.arrays, count);
 }
 
 /* Read chunks of buckets in the order in which their gradients are expected, as many as there are slots. Those that are updated
@@ -303,7 +303,7 @@ static void feed_expected(zoff_engine *e)
     zoff_speculation_order *o = &e->walk.speculation.order;
     uint32_t *at = &o->first;
     size_t count = 0;
-    for (size_t wanted = 0; e->walk.streamed_count && *at < o->count && wanted < e->walk.hints_most;) {
+    for (size_t wanted = 0; e->walk.streamed_count && *at < o->count && wanted < e->walk.hints.most;) {
         const size_t bucket = zoff_speculation_expected(&e->walk.speculation, *at);
         const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
         const bool is_done = run->ahead.is_refused || run->ahead.is_put;
@@ -313,12 +313,12 @@ static void feed_expected(zoff_engine *e)
         }
         wanted++;
         if (!run->lent.is_granted) {
-            e->walk.hint_arrays[count] = ZOFF_STORE_ALL;
-            e->walk.hints[count++] = bucket;
+            e->walk.hints.arrays[count] = ZOFF_STORE_ALL;
+            e->walk.hints.chunks[count++] = bucket;
         }
         at = &o->next[*at];
     }
-    zoff_offload_broker_hint(e->store, e->walk.hints, e->walk.hint_arrays, count);
+    zoff_offload_broker_hint(e->store, e->walk.hints.chunks, e->walk.hints.arrays, count);
 }
 
 void zoff_engine_admit_feed_ahead(zoff_engine *e)
@@ -354,7 +354,8 @@ static void feed_step(zoff_engine *e)
         return;
     if (e->run.gate == ZOFF_GATE_OPEN)
         (void)zoff_engine_admit_until(e);
-    if (e->run.gate != ZOFF_GATE_OPEN || e->matrices.turn.round) /* masters of matrices that are being made orthogonal */
+    if (e->run.gate != ZOFF_GATE_OPEN ||
+        e->walk.matrices.all.turn.round) /* masters of matrices that are being made orthogonal */
         feed_walk(e, false);
 }
 

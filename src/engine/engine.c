@@ -155,27 +155,27 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 
 static zoff_status allocate_matrices(zoff_engine *e)
 {
-    const size_t pieces = e->plan.round_count ? e->plan.most.pieces : 0,
-                 groups = e->plan.round_count ? e->model.group_count : 0;
-    zoff_engine_walk *w = &e->walk;
-    ZOFF_TRY(zoff_base_mem_alloc(groups, sizeof *w->momentum_consts, "constants of matrices", &w->momentum_consts));
-    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *w->applied_consts, "constants of matrices", &w->applied_consts));
+    const size_t pieces = e->plan.rounds.count ? e->plan.most.pieces : 0,
+                 groups = e->plan.rounds.count ? e->model.group_count : 0;
+    zoff_engine_matrices *x = &e->walk.matrices;
+    ZOFF_TRY(zoff_base_mem_alloc(groups, sizeof *x->before, "constants of matrices", &x->before));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *x->applied, "constants of matrices", &x->applied));
     const zoff_matrices_opts opts = {.plan = &e->plan,
                                      .model = &e->model,
                                      .exchanges = zoff_transfer_ranks_have_parts(&e->transfer),
                                      .comm = e->comm,
                                      .channel = &e->channel,
                                      .threads = e->settings.threads};
-    return zoff_matrices_open(&e->matrices, &opts);
+    return zoff_matrices_open(&x->all, &opts);
 }
 
 /* Allocate all memory of seal except for the stores. */
 static zoff_status allocate(zoff_engine *e)
 {
-    e->walk.hints_most = zoff_base_bits_min(e->settings.values.slots, e->plan.chunk_count);
+    e->walk.hints.most = zoff_base_bits_min(e->settings.values.slots, e->plan.chunk_count);
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.streamed, "buckets", &e->walk.streamed));
-    ZOFF_TRY(zoff_base_mem_alloc(e->walk.hints_most, sizeof *e->walk.hints, "buckets", &e->walk.hints));
-    ZOFF_TRY(zoff_base_mem_alloc(e->walk.hints_most, sizeof *e->walk.hint_arrays, "buckets", &e->walk.hint_arrays));
+    ZOFF_TRY(zoff_base_mem_alloc(e->walk.hints.most, sizeof *e->walk.hints.chunks, "buckets", &e->walk.hints.chunks));
+    ZOFF_TRY(zoff_base_mem_alloc(e->walk.hints.most, sizeof *e->walk.hints.arrays, "buckets", &e->walk.hints.arrays));
     ZOFF_TRY(allocate_matrices(e));
     ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "hyper-parameters of groups", &e->gate.hyper));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "votes of ranks", &e->gate.votes));
@@ -202,7 +202,7 @@ static void leave_to_messages(zoff_engine *e)
     zoff_agreement_norm_abandon(&e->agreement);
     zoff_comm_abandon(e->comm, &e->agreement.barrier.work);
     zoff_transfer_ranks_abandon(&e->transfer);
-    zoff_comm_abandon(e->comm, &e->matrices.exchange);
+    zoff_comm_abandon(e->comm, &e->walk.matrices.all.exchange);
     zoff_lending_param_gather_close(&e->lending);
     zoff_lending_secondary_abandon(&e->lending);
     if (!e->comm || zoff_comm_lets_go(e->comm))
@@ -210,8 +210,8 @@ static void leave_to_messages(zoff_engine *e)
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still in flight: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
               zoff_base_words_bytes(e->transfer.ranks.staging.bytes + e->transfer.accumulator.map.bytes +
-                                    e->lending.cache.arena.bytes + e->matrices.memory.bytes));
-    e->transfer.accumulator.map = e->transfer.ranks.staging = e->matrices.memory = (zoff_map){.base = NULL};
+                                    e->lending.cache.arena.bytes + e->walk.matrices.all.memory.map.bytes));
+    e->transfer.accumulator.map = e->transfer.ranks.staging = e->walk.matrices.all.memory.map = (zoff_map){.base = NULL};
     zoff_lending_param_cache_leave(&e->lending);
     e->agreement.participation.bits = NULL;
     e->agreement.barrier.all = NULL;
@@ -308,18 +308,18 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_measure_close(&e->transfer);
     zoff_agreement_participation_close(&e->agreement);
     zoff_speculation_close(&e->walk.speculation);
-    zoff_matrices_close(&e->matrices);
-    void *blocks[] = {e->gate.hyper,       e->gate.votes,  e->walk.streamed,        e->walk.hints,
-                      e->walk.hint_arrays, e->walk.is_new, e->walk.momentum_consts, e->walk.applied_consts};
+    zoff_matrices_close(&e->walk.matrices.all);
+    void *blocks[] = {e->gate.hyper,        e->gate.votes,  e->walk.streamed,        e->walk.hints.chunks,
+                      e->walk.hints.arrays, e->walk.is_new, e->walk.matrices.before, e->walk.matrices.applied};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
     e->settings.limits = (zoff_planning_limits){.bucket_elements = 0};
     e->gate.hyper = NULL;
     e->gate.votes = NULL;
-    e->walk.streamed = e->walk.hints = NULL;
-    e->walk.hint_arrays = NULL;
-    e->walk.momentum_consts = e->walk.applied_consts = NULL;
+    e->walk.streamed = NULL;
+    e->walk.hints = (zoff_engine_hints){.chunks = NULL};
+    e->walk.matrices.before = e->walk.matrices.applied = NULL;
     e->lending.is_new = e->walk.is_new = NULL;
 }
 

@@ -225,10 +225,24 @@ typedef struct zoff_engine_gate {
     uint64_t measurements;       /* calls of zoff_step_measure() that began a step; the same on all ranks */
 } zoff_engine_gate;
 
+/* Buckets of matrices, whose states are in a host store. */
+typedef struct zoff_engine_matrices {
+    zoff_matrices all;
+    zoff_rows rows;
+    bool stops;                         /* a call waits for the thread that computes products */
+    zoff_adam_consts *before, *applied; /* scratch: constants of momenta by group; of weights, one for each piece of a tile */
+} zoff_engine_matrices;
+
+/* Scratch: buckets to be read ahead, and their arrays. As many as the store of states has slots. */
+typedef struct zoff_engine_hints {
+    size_t *chunks, most;
+    unsigned *arrays;
+} zoff_engine_hints;
+
 /* Tables for the order and the rows of buckets. */
 typedef struct zoff_engine_walk {
     zoff_rows rows[ZOFF_USED_PLACES]; /* rows by the place of a bucket's states: zoff_transfer_place_of() */
-    zoff_rows matrix_rows;            /* rows of buckets of matrices, whose states are in a host store */
+    zoff_engine_matrices matrices;
     bool in_order; /* buckets of a device stage weights in the order of the walk, so that none keeps slots from one before it */
     bool measures_early;     /* a background thread measures gradients as soon as they are complete */
     bool speculates_in_step; /* a device computes gradients, which may come after zoff_step_begin() */
@@ -246,10 +260,7 @@ typedef struct zoff_engine_walk {
     size_t streamed_count;
     /* index in `streamed`: those before it have memory for their update in the open step, or need none */
     size_t asked;
-    /* scratch for buckets to be read ahead, and for their arrays; as many as the store of states has slots */
-    size_t *hints, hints_most;
-    unsigned *hint_arrays;
-    zoff_adam_consts *momentum_consts, *applied_consts; /* scratch for matrices: by group; one for each piece of a tile */
+    zoff_engine_hints hints;
 } zoff_engine_walk;
 
 /* Options of the program for seal. */
@@ -290,7 +301,6 @@ struct zoff_engine {
     zoff_lending lending;
     zoff_transfer transfer;
     zoff_agreement agreement;
-    zoff_matrices matrices;
     zoff_progress progress;
     zoff_engine_io io;
     zoff_engine_gate gate;

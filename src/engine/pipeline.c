@@ -14,7 +14,7 @@ static void open_runs(zoff_engine *e)
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = e->transfer.device.tier.waits = 0;
     e->lending.secondary.next = 0;
-    zoff_matrices_begin(&e->matrices);
+    zoff_matrices_begin(&e->walk.matrices.all);
 }
 
 /* Whether a bucket is being updated before its step is known to count. */

@@ -166,12 +166,14 @@ static zoff_status flush(void *ctx, zoff_bucket_run *run)
 static zoff_status turn(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
-    return zoff_matrices_turn(&e->matrices, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+    return zoff_matrices_turn(&e->walk.matrices.all, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
 }
 
-static bool stops_working(void *ctx)
+static void between_products(void *ctx)
 {
-    return zoff_engine_progress_thread_yields(ctx);
+    zoff_engine *e = ctx;
+    zoff_engine_admit_feed(e);
+    e->walk.matrices.stops = zoff_engine_progress_thread_yields(e);
 }
 
 /* The states were given back, so that all buckets of the round come to them, and are asked for again behind this row. */
@@ -180,18 +182,18 @@ static zoff_status orthogonalize(void *ctx, zoff_bucket_run *run)
     zoff_engine *e = ctx;
     const zoff_matrices_work work = {.hyper = e->gate.hyper,
                                      .threads = zoff_engine_update_threads_of_matrices(e),
-                                     .between = between,
-                                     .stops = stops_working,
-                                     .ctx = e};
-    const zoff_matrix_turn at = e->matrices.turn;
-    if (!zoff_matrices_is_written(&e->matrices, run->chunk))
+                                     .between = between_products,
+                                     .ctx = e,
+                                     .stops = &e->walk.matrices.stops};
+    const zoff_matrix_turn at = e->walk.matrices.all.turn;
+    if (!zoff_matrices_is_written(&e->walk.matrices.all, run->chunk))
         return ZOFF_PENDING;
     const double from = zoff_base_clock_seconds();
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);
-    const zoff_status status = zoff_matrices_poll(&e->matrices, run->chunk, &work);
+    const zoff_status status = zoff_matrices_poll(&e->walk.matrices.all, run->chunk, &work);
     e->run.info.seconds.orthogonalize += zoff_engine_stores_worked(e, from, &before);
-    if (at.stage != e->matrices.turn.stage || at.next != e->matrices.turn.next)
+    if (at.stage != e->walk.matrices.all.turn.stage || at.next != e->walk.matrices.all.turn.next)
         zoff_base_progress_moved(&e->progress);
     ZOFF_TRY_DONE(status);
     run->is_whole = true;
@@ -423,7 +425,7 @@ void zoff_engine_rows_choose(zoff_engine *e)
         choose(e, &e->walk.rows[place], facts);
         e->walk.in_order = e->walk.in_order || (facts & (DEVICE | STAGES)) == (DEVICE | STAGES);
     }
-    choose(e, &e->walk.matrix_rows, facts_of(e, ZOFF_USED_BY_HOST, e->transfer.device.tier.count, MATRICES));
+    choose(e, &e->walk.matrices.rows, facts_of(e, ZOFF_USED_BY_HOST, e->transfer.device.tier.count, MATRICES));
 }
 
 static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
@@ -433,7 +435,7 @@ static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
 
 const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, size_t bucket)
 {
-    return e->plan.chunks[bucket].round ? &e->walk.matrix_rows : &e->walk.rows[zoff_transfer_place_of(&e->transfer, bucket)];
+    return e->plan.chunks[bucket].round ? &e->walk.matrices.rows : &e->walk.rows[zoff_transfer_place_of(&e->transfer, bucket)];
 }
 
 const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run)

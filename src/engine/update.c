@@ -200,11 +200,11 @@ static void matrix_consts(const zoff_engine *e, const zoff_matrix_entry *entry, 
 static zoff_adam_piece make_momentum(const tiling *t, const zoff_plan_piece *piece)
 {
     zoff_engine *e = t->engine;
-    zoff_adam_consts after, *consts = &e->walk.momentum_consts[e->model.params[piece->param].group];
+    zoff_adam_consts after, *consts = &e->walk.matrices.before[e->model.params[piece->param].group];
     zoff_adam_piece a =
         zoff_transfer_pieces_of_update(&e->transfer, t->chunk, piece, (zoff_chunk_memory){t->run->lent.states.base, NULL});
-    matrix_consts(e, zoff_matrices_entry(&e->matrices, piece, piece->first), consts, &after);
-    a.master = zoff_matrices_place(&e->matrices, piece);
+    matrix_consts(e, zoff_matrices_entry(&e->walk.matrices.all, piece, piece->first), consts, &after);
+    a.master = zoff_matrices_place(&e->walk.matrices.all, piece);
     a.master_dtype = ZOFF_F32;
     a.split = false;
     a.copy_out = NULL;
@@ -224,7 +224,7 @@ static zoff_adam_piece make_applied(const tiling *t, const zoff_plan_piece *piec
     zoff_adam_piece a = zoff_transfer_pieces_of_update(&e->transfer, t->chunk, piece, memory);
     a.m = a.v = NULL;
     a.moments = ZOFF_MOMENTS_F32;
-    a.grad = zoff_matrices_place(&e->matrices, piece);
+    a.grad = zoff_matrices_place(&e->walk.matrices.all, piece);
     a.grad_dtype = ZOFF_F32;
     return a;
 }
@@ -233,10 +233,10 @@ static zoff_adam_piece make_applied(const tiling *t, const zoff_plan_piece *piec
 static size_t cut_applied(tiling *t, const zoff_plan_piece *piece, size_t first, zoff_adam_piece *a)
 {
     zoff_engine *e = t->engine;
-    const zoff_matrix_entry *entry = zoff_matrices_entry(&e->matrices, piece, piece->first + first);
+    const zoff_matrix_entry *entry = zoff_matrices_entry(&e->walk.matrices.all, piece, piece->first + first);
     zoff_adam_consts before;
-    matrix_consts(e, entry, &before, &e->walk.applied_consts[t->used]);
-    a->consts = &e->walk.applied_consts[t->used];
+    matrix_consts(e, entry, &before, &e->walk.matrices.applied[t->used]);
+    a->consts = &e->walk.matrices.applied[t->used];
     return zoff_base_bits_min(piece->count, entry->first + entry->rows * entry->cols - piece->first);
 }
 
@@ -423,7 +423,7 @@ zoff_status zoff_engine_update_momentum(void *ctx, zoff_bucket_run *run)
         e->run.info.seconds.update += zoff_engine_stores_worked(e, from, &before);
     }
     if (status == ZOFF_OK)
-        zoff_matrices_written(&e->matrices);
+        zoff_matrices_written(&e->walk.matrices.all);
     run->is_written = status == ZOFF_OK;
     return status;
 }
@@ -439,7 +439,7 @@ zoff_status zoff_engine_update_apply(void *ctx, zoff_bucket_run *run)
     const bool takes_part = zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
     const zoff_status status = takes_part ? update_weights(e, run, apply_bucket) : ZOFF_OK;
     if (status == ZOFF_OK)
-        zoff_matrices_applied(&e->matrices);
+        zoff_matrices_applied(&e->walk.matrices.all);
     return status;
 }
 

@@ -63,9 +63,9 @@ static zoff_status share(zoff_matrices *x)
     uint64_t *loads = NULL;
     zoff_matrix_entry **order = NULL;
     ZOFF_TRY_OR(done, zoff_base_mem_alloc(x->plan->ranks, sizeof *loads, "the workers of matrices", &loads));
-    ZOFF_TRY_OR(done,
-                zoff_base_mem_alloc(x->rounds[x->plan->round_count].entries, sizeof *order, "the workers of matrices", &order));
-    for (size_t r = 0; r < x->plan->round_count; r++) {
+    ZOFF_TRY_OR(
+        done, zoff_base_mem_alloc(x->rounds[x->plan->rounds.count].entries, sizeof *order, "the workers of matrices", &order));
+    for (size_t r = 0; r < x->plan->rounds.count; r++) {
         share_round(x, r, loads, order);
         place_entries(x, r, loads);
     }
@@ -90,7 +90,7 @@ typedef struct part {
 
 static part begin_part(const zoff_matrices *x, size_t round, unsigned rank)
 {
-    const zoff_plan_round *r = &x->plan->rounds[round];
+    const zoff_plan_round *r = &x->plan->rounds.all[round];
     return (part){.x = x,
                   .rank = rank,
                   .bucket = r->first_chunk,
@@ -165,7 +165,7 @@ static size_t list_whole(listing *l, size_t round, unsigned rank, size_t wire)
 static void list_all(listing *l)
 {
     const zoff_plan *plan = l->x->plan;
-    for (size_t r = 0; r < plan->round_count; r++) {
+    for (size_t r = 0; r < plan->rounds.count; r++) {
         zoff_matrix_round *round = &l->x->rounds[r];
         size_t sent = 0, received = 0;
         round->own = l->own;
@@ -180,13 +180,13 @@ static void list_all(listing *l)
             received = received_end;
         }
     }
-    l->x->rounds[plan->round_count].own = l->own;
-    l->x->rounds[plan->round_count].whole = l->whole;
+    l->x->rounds[plan->rounds.count].own = l->own;
+    l->x->rounds[plan->rounds.count].whole = l->whole;
 }
 
 zoff_status zoff_matrices_exchange_list(zoff_matrices *x)
 {
-    const size_t ranks = x->plan->ranks, rounds = x->plan->round_count;
+    const size_t ranks = x->plan->ranks, rounds = x->plan->rounds.count;
     listing counted = {.x = x}, filled = {.x = x, .fills = true};
     ZOFF_TRY(share(x));
     list_all(&counted);
@@ -229,15 +229,15 @@ zoff_status zoff_matrices_exchange_run(zoff_matrices *x, bool is_back)
             .stream = ZOFF_COMM_REDUCE, /* behind the gate no gradient is on its way */
             .channel = x->channel,
             .item = {.about = ZOFF_COMM_ABOUT_MATRICES, .index = 2 * number + is_back},
-            .in = is_back ? x->whole_wire : x->own_wire,
-            .out = is_back ? x->own_wire : x->whole_wire,
+            .in = is_back ? x->memory.whole_wire : x->memory.own_wire,
+            .out = is_back ? x->memory.own_wire : x->memory.whole_wire,
             .send_bytes = is_back ? r->receive : r->send,
             .receive_bytes = is_back ? r->send : r->receive,
         };
         if (is_back)
-            pack(whole, wholes, x->whole, x->whole_wire);
+            pack(whole, wholes, x->memory.whole, x->memory.whole_wire);
         else
-            pack(own, owns, x->own, x->own_wire);
+            pack(own, owns, x->memory.own, x->memory.own_wire);
         ZOFF_TRY(zoff_comm_start(x->comm, &call, &x->exchange));
         x->turn.stage = under_way;
     }
@@ -248,8 +248,8 @@ zoff_status zoff_matrices_exchange_run(zoff_matrices *x, bool is_back)
     for (unsigned rank = 0; rank < x->plan->ranks; rank++)
         x->sent_bytes += rank == x->plan->rank ? 0 : is_back ? r->receive[rank] : r->send[rank];
     if (is_back)
-        unpack(own, owns, x->own_wire, x->own);
+        unpack(own, owns, x->memory.own_wire, x->memory.own);
     else
-        unpack(whole, wholes, x->whole_wire, x->whole);
+        unpack(whole, wholes, x->memory.whole_wire, x->memory.whole);
     return ZOFF_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrices.c: the lists of rounds, their memory, and the round that has it. */
+/* matrices.c: the memory of a round, and the round that has it. */
 #include "matrices.h"
 
 #include "bits.h"
@@ -10,52 +10,10 @@ enum { LINE = 64 }; /* parts of the memory begin at cache lines */
 
 /* ---- lists ---- */
 
-/* List the matrices that begin in a run of elements. `matrix`: the number of the next one in its slice. */
-static void list_run(zoff_matrices *x, const zoff_plan_piece *run, size_t *matrix, size_t *used)
-{
-    const zoff_model_param *p = &x->model->params[run->param];
-    const size_t count = zoff_model_matrices_count(x->model, p);
-    for (*matrix = run->first ? *matrix : 0; *matrix < count; ++*matrix) {
-        const zoff_matrix m = zoff_model_matrices_at(x->model, p, *matrix);
-        if (m.first - run->first >= run->count)
-            break;
-        x->entries[(*used)++] =
-            (zoff_matrix_entry){.param = run->param, .slice = run->slice, .first = m.first, .rows = m.rows, .cols = m.cols};
-    }
-}
-
-static void list_entries(zoff_matrices *x)
-{
-    const zoff_plan *plan = x->plan;
-    size_t used = 0, matrix = 0;
-    for (size_t r = 0; r < plan->round_count; r++) {
-        const zoff_plan_round *round = &plan->rounds[r];
-        const zoff_plan_chunk *first = &plan->chunks[round->first_chunk], *last = first + round->chunk_count - 1;
-        x->rounds[r].entries = used;
-        for (size_t i = first->first_run; i < last->first_run + last->run_count; i++)
-            list_run(x, &plan->runs[i], &matrix, &used);
-    }
-    x->rounds[plan->round_count].entries = used;
-}
-
-static void list_pieces(zoff_matrices *x)
-{
-    const zoff_plan *plan = x->plan;
-    for (size_t r = 0; r < plan->round_count; r++) {
-        const zoff_plan_round *round = &plan->rounds[r];
-        const zoff_plan_chunk *first = &plan->chunks[round->first_chunk], *last = first + round->chunk_count - 1;
-        size_t at = 0;
-        for (size_t i = first->first_piece; i < last->first_piece + last->piece_count; i++) {
-            x->own_at[i] = at;
-            at += plan->pieces[i].count;
-        }
-    }
-}
-
 /* Without an exchange the whole matrices are this rank's own elements. */
 static void place_entries(zoff_matrices *x)
 {
-    for (size_t r = 0; r < x->plan->round_count; r++) {
+    for (size_t r = 0; r < x->plan->rounds.count; r++) {
         size_t at = 0;
         for (size_t i = x->rounds[r].entries; i < x->rounds[r + 1].entries; i++) {
             x->entries[i].at = at;
@@ -66,24 +24,15 @@ static void place_entries(zoff_matrices *x)
 
 static zoff_status list(zoff_matrices *x, const zoff_matrices_opts *opts)
 {
-    const zoff_plan *plan = opts->plan;
-    const zoff_model *model = opts->model;
-    size_t count = 0;
-    *x = (zoff_matrices){.plan = plan,
-                         .model = model,
+    *x = (zoff_matrices){.plan = opts->plan,
+                         .model = opts->model,
                          .exchanges = opts->exchanges,
                          .comm = opts->comm,
                          .channel = opts->channel,
                          .threads = opts->threads};
-    if (!plan->round_count)
+    if (!opts->plan->rounds.count)
         return ZOFF_OK;
-    for (size_t i = 0; i < model->param_count; i++)
-        count += zoff_model_matrices_count(model, &model->params[i]) * model->params[i].slices;
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *x->entries, "the list of matrices", &x->entries));
-    ZOFF_TRY(zoff_base_mem_alloc(plan->piece_count, sizeof *x->own_at, "the list of matrices", &x->own_at));
-    ZOFF_TRY(zoff_base_mem_alloc(plan->round_count + 1, sizeof *x->rounds, "the list of matrices", &x->rounds));
-    list_entries(x);
-    list_pieces(x);
+    ZOFF_TRY(zoff_matrices_entries_list(x));
     if (opts->exchanges)
         return zoff_matrices_exchange_list(x);
     place_entries(x);
@@ -108,8 +57,8 @@ static parts parts_of(const zoff_matrices *x)
 {
     const zoff_plan *plan = x->plan;
     parts p = {.own = 0};
-    for (size_t r = 0; r < plan->round_count; r++) {
-        const zoff_plan_round *round = &plan->rounds[r];
+    for (size_t r = 0; r < plan->rounds.count; r++) {
+        const zoff_plan_round *round = &plan->rounds.all[r];
         size_t own = 0, whole = 0;
         for (size_t c = round->first_chunk; c < round->first_chunk + round->chunk_count; c++)
             own += plan->chunks[c].elements;
@@ -137,7 +86,7 @@ zoff_status zoff_matrices_bytes(const zoff_matrices_opts *opts, uint64_t *out)
 {
     zoff_matrices x;
     const zoff_status status = list(&x, opts);
-    *out = status == ZOFF_OK && opts->plan->round_count ? sum_of(&x, parts_of(&x)) : 0;
+    *out = status == ZOFF_OK && opts->plan->rounds.count ? sum_of(&x, parts_of(&x)) : 0;
     zoff_matrices_close(&x);
     return status;
 }
@@ -145,17 +94,18 @@ zoff_status zoff_matrices_bytes(const zoff_matrices_opts *opts, uint64_t *out)
 static zoff_status allocate(zoff_matrices *x)
 {
     const parts p = parts_of(x);
-    ZOFF_TRY(zoff_base_map_alloc(sum_of(x, p), "the directions of matrices", ZOFF_MAP_INTERLEAVED, &x->memory));
-    char *at = x->memory.base;
-    x->own = x->whole = (float *)(void *)at;
+    zoff_matrix_memory *memory = &x->memory;
+    ZOFF_TRY(zoff_base_map_alloc(sum_of(x, p), "the directions of matrices", ZOFF_MAP_INTERLEAVED, &memory->map));
+    char *at = memory->map.base;
+    memory->own = memory->whole = (float *)(void *)at;
     at += p.own;
     if (x->exchanges) {
-        x->whole = (float *)(void *)at;
-        x->own_wire = (float *)(void *)(at + p.whole);
-        x->whole_wire = (float *)(void *)(at + p.whole + p.own);
+        memory->whole = (float *)(void *)at;
+        memory->own_wire = (float *)(void *)(at + p.whole);
+        memory->whole_wire = (float *)(void *)(at + p.whole + p.own);
         at += p.whole + p.own + p.whole;
     }
-    x->scratch = at;
+    memory->scratch = at;
     return ZOFF_OK;
 }
 
@@ -163,7 +113,7 @@ static zoff_status allocate(zoff_matrices *x)
 zoff_status zoff_matrices_open(zoff_matrices *x, const zoff_matrices_opts *opts)
 {
     ZOFF_TRY(list(x, opts));
-    return opts->plan->round_count ? allocate(x) : ZOFF_OK;
+    return opts->plan->rounds.count ? allocate(x) : ZOFF_OK;
 }
 
 void zoff_matrices_close(zoff_matrices *x)
@@ -171,7 +121,7 @@ void zoff_matrices_close(zoff_matrices *x)
     void *blocks[] = {x->entries, x->own_at, x->rounds, x->own_segments, x->whole_segments, x->sizes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
-    zoff_base_map_free(&x->memory);
+    zoff_base_map_free(&x->memory.map);
     *x = (zoff_matrices){.plan = NULL};
 }
 
@@ -196,31 +146,7 @@ bool zoff_matrices_turn(zoff_matrices *x, size_t bucket)
 
 bool zoff_matrices_is_written(const zoff_matrices *x, size_t bucket)
 {
-    return x->turn.round == round_of(x, bucket) && x->turn.written == x->plan->rounds[x->turn.round - 1].chunk_count;
-}
-
-/* Entries have the order of the plan, so those of a slice follow each other. */
-const zoff_matrix_entry *zoff_matrices_entry(const zoff_matrices *x, const zoff_plan_piece *piece, size_t first)
-{
-    const size_t round = round_of(x, piece->bucket);
-    size_t low = x->rounds[round - 1].entries, high = x->rounds[round].entries;
-    while (high - low > 1) { /* the last entry that begins at or before the element */
-        const size_t middle = low + (high - low) / 2;
-        const zoff_matrix_entry *e = &x->entries[middle];
-        const bool is_before = e->param != piece->param   ? e->param < piece->param
-                               : e->slice != piece->slice ? e->slice < piece->slice
-                                                          : e->first <= first;
-        if (is_before)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &x->entries[low];
-}
-
-float *zoff_matrices_place(const zoff_matrices *x, const zoff_plan_piece *piece)
-{
-    return x->own + x->own_at[piece - x->plan->pieces];
+    return x->turn.round == round_of(x, bucket) && x->turn.written == x->plan->rounds.all[x->turn.round - 1].chunk_count;
 }
 
 void zoff_matrices_written(zoff_matrices *x)
@@ -230,7 +156,7 @@ void zoff_matrices_written(zoff_matrices *x)
 
 void zoff_matrices_applied(zoff_matrices *x)
 {
-    if (++x->turn.applied == x->plan->rounds[x->turn.round - 1].chunk_count)
+    if (++x->turn.applied == x->plan->rounds.all[x->turn.round - 1].chunk_count)
         zoff_matrices_begin(x);
 }
 
@@ -243,16 +169,28 @@ static bool is_wanted(const zoff_matrices *x, const zoff_matrix_entry *e)
     return has_gradient && (!x->exchanges || e->worker == x->plan->rank);
 }
 
+static void between(void *ctx)
+{
+    const zoff_matrices_work *work = ctx;
+    work->between(work->ctx);
+}
+
+static bool stops(void *ctx)
+{
+    return *((const zoff_matrices_work *)ctx)->stops;
+}
+
 static zoff_status orthogonalize(zoff_matrices *x, const zoff_matrix_entry *e, const zoff_matrices_work *work)
 {
     zoff_matrix_turn *turn = &x->turn;
     const unsigned threads = work->threads < x->threads ? work->threads : x->threads;
     if (!turn->is_working) {
-        turn->work = (zoff_orthogonal){.rows = e->rows, .cols = e->cols, .x = x->whole + e->at, .scratch = x->scratch};
+        turn->work =
+            (zoff_orthogonal){.rows = e->rows, .cols = e->cols, .x = x->memory.whole + e->at, .scratch = x->memory.scratch};
         zoff_adam_hyper_muon_consts(&work->hyper[x->model->params[e->param].group], e->rows, e->cols, &turn->work.consts);
     }
     turn->is_working = true;
-    const zoff_status status = zoff_adam_orthogonal_run(threads, &turn->work, work->between, work->stops, work->ctx);
+    const zoff_status status = zoff_adam_orthogonal_run(threads, &turn->work, between, stops, (void *)(uintptr_t)work);
     turn->is_working = status == ZOFF_PENDING;
     return status;
 }

@@ -40,7 +40,7 @@ typedef struct zoff_matrix_round {
     size_t *send, *receive;     /* with an exchange: bytes to and from each rank, of directions */
 } zoff_matrix_round;
 
-/* What the round that has memory does next. */
+/* The state of the round that has memory. */
 typedef enum zoff_matrix_stage {
     ZOFF_MATRICES_FILLED, /* its buckets write directions */
     ZOFF_MATRICES_SENT,   /* directions are on their way to the workers */
@@ -57,6 +57,15 @@ typedef struct zoff_matrix_turn {
     bool is_working, is_done;
 } zoff_matrix_turn;
 
+/* Directions and products. Without an exchange `whole` is `own`. */
+typedef struct zoff_matrix_memory {
+    zoff_map map;                 /* all below */
+    float *own;                   /* directions of this rank's elements, in the order of the plan */
+    float *whole;                 /* matrices of this rank */
+    float *own_wire, *whole_wire; /* the same, packed by rank */
+    void *scratch;
+} zoff_matrix_memory;
+
 /* All fields are zero where there are no matrices. */
 typedef struct zoff_matrices {
     const zoff_plan *plan;
@@ -69,12 +78,8 @@ typedef struct zoff_matrices {
     size_t *own_at;             /* by piece of this rank: where it begins in `own` */
     zoff_matrix_round *rounds;  /* by round, and the ends of the last one */
     zoff_matrix_segment *own_segments, *whole_segments;
-    size_t *sizes;                /* memory of zoff_matrix_round.send and receive */
-    zoff_map memory;              /* all below */
-    float *own;                   /* directions of this rank's elements, in the order of the plan */
-    float *whole;                 /* matrices of this rank; without an exchange they are `own` */
-    float *own_wire, *whole_wire; /* the same, packed by rank */
-    void *scratch;
+    size_t *sizes; /* memory of zoff_matrix_round.send and receive */
+    zoff_matrix_memory memory;
     zoff_comm_work exchange;
     uint64_t sent_bytes;
     zoff_matrix_turn turn;
@@ -85,8 +90,8 @@ typedef struct zoff_matrices_work {
     const zoff_optimizer_hyper *hyper; /* of each group, in this step */
     unsigned threads;                  /* at most those of open() */
     zoff_adam_between between;         /* as for kernels */
-    bool (*stops)(void *ctx);          /* whether poll() returns PENDING at the next pause of a product */
     void *ctx;
+    const bool *stops; /* set by between(): poll() returns PENDING at the next pause of a product */
 } zoff_matrices_work;
 
 typedef struct zoff_matrices_opts {
@@ -117,12 +122,16 @@ float *zoff_matrices_place(const zoff_matrices *x, const zoff_plan_piece *piece)
 /* All directions of a bucket are there. */
 void zoff_matrices_written(zoff_matrices *x);
 /* Make the matrices of a bucket's round orthogonal: those that have a gradient in this step, and whose worker this rank is.
- * @return OK: the directions of all its buckets are orthogonal; PENDING: call again, because other buckets are not written yet,
- * other ranks are not so far, or `stops` has asked for a pause; an error of the communicator
+ * @return OK: the directions of all its buckets are orthogonal; PENDING: other buckets are not written yet, other ranks are not
+ * so far, or `stops` asks for a pause; an error of the communicator
  * @blocks for the matrices of this rank, or until `stops` */
 zoff_status zoff_matrices_poll(zoff_matrices *x, size_t bucket, const zoff_matrices_work *work);
 /* A bucket needs its directions no more. The last one frees the memory for the next round. */
 void zoff_matrices_applied(zoff_matrices *x);
+
+/* entries.c */
+/* List the matrices of each round, and the places of this rank's pieces.  @return ERR_NO_MEMORY */
+zoff_status zoff_matrices_entries_list(zoff_matrices *x);
 
 /* exchange.c */
 /* Choose the worker of each matrix, so that all ranks have about the same work in each round, and list what goes from rank to

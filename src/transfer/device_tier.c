@@ -38,7 +38,7 @@ static uint64_t elements_of(const zoff_transfer *t, const zoff_plan *plan, size_
 size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan)
 {
     /* The states of matrices stay on the host, which makes their directions orthogonal. */
-    const size_t most = plan->round_count ? plan->rounds[0].first_chunk : plan->chunk_count;
+    const size_t most = plan->rounds.count ? plan->rounds.all[0].first_chunk : plan->chunk_count;
     double wanted = 0, before = 0;
     if (t->values->ratio == 1) /* route.c rejects any other ratio where there is no device */
         return 0;

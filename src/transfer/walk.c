@@ -34,8 +34,8 @@ zoff_status zoff_transfer_walk_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->uses, "the order of buckets", &w->uses));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->candidate, "the order of buckets", &w->candidate));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->heard, "the order of buckets", &w->heard));
-    if (t->plan->round_count)
-        ZOFF_TRY(zoff_base_mem_alloc(count + t->plan->round_count, sizeof *w->together, "the order of buckets", &w->together));
+    if (t->plan->rounds.count)
+        ZOFF_TRY(zoff_base_mem_alloc(count + t->plan->rounds.count, sizeof *w->together, "the order of buckets", &w->together));
     return open_arrivals(t);
 }
 
@@ -198,10 +198,10 @@ static void keep_rounds(zoff_transfer *t)
     const zoff_plan *plan = t->plan;
     uint32_t *is_listed = w->together + plan->chunk_count; /* by round */
     size_t used = 0;
-    memset(is_listed, 0, plan->round_count * sizeof *is_listed);
+    memset(is_listed, 0, plan->rounds.count * sizeof *is_listed);
     for (size_t i = 0; i < w->use_count; i++) {
         const size_t round = plan->chunks[w->uses[i]].round;
-        const zoff_plan_round *r = round ? &plan->rounds[round - 1] : NULL;
+        const zoff_plan_round *r = round ? &plan->rounds.all[round - 1] : NULL;
         if (!r)
             w->together[used++] = w->uses[i];
         for (size_t b = 0; r && !is_listed[round - 1] && b < r->chunk_count; b++)

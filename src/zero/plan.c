@@ -403,14 +403,14 @@ static void add_rounds(walk *w, const zoff_plan_tensor *tensors, size_t count)
         size_t blocks = 0, again = 0;
         from = at;
         (void)scan_round(w, tensors, count, &from, false, &blocks);
-        w->round = plan->round_count + 1;
+        w->round = plan->rounds.count + 1;
         begin_segment(w, blocks);
         zoff_plan_round round = scan_round(w, tensors, count, &at, true, &again);
         end_segment(w);
         round.chunk_count = plan->chunk_count - round.first_chunk;
         if (w->fill)
-            plan->rounds[plan->round_count] = round;
-        plan->round_count++;
+            plan->rounds.all[plan->rounds.count] = round;
+        plan->rounds.count++;
     }
     w->round = 0;
 }
@@ -426,11 +426,11 @@ static void run_walk(walk *w, const zoff_plan_tensor *tensors, size_t count)
 /* Note which parameters have matrices, for lookups. */
 static zoff_status note_matrices(zoff_plan *plan, const zoff_plan_tensor *tensors, size_t count)
 {
-    if (!plan->round_count)
+    if (!plan->rounds.count)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *plan->has_matrices, "the plan", &plan->has_matrices));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *plan->rounds.has_param, "the plan", &plan->rounds.has_param));
     for (size_t i = 0; i < count; i++)
-        plan->has_matrices[i] = has_matrices(&tensors[i]);
+        plan->rounds.has_param[i] = has_matrices(&tensors[i]);
     return ZOFF_OK;
 }
 
@@ -464,7 +464,8 @@ zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, c
     if (plan.ranks > 1)
         ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.run_count, sizeof *plan.runs, "the plan's runs", &plan.runs));
     ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.chunk_count, sizeof *plan.chunks, "the plan's chunks", &plan.chunks));
-    ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.round_count, sizeof *plan.rounds, "the plan's rounds", &plan.rounds));
+    ZOFF_TRY_OR(free_plan,
+                zoff_base_mem_alloc(counted.rounds.count, sizeof *plan.rounds.all, "the plan's rounds", &plan.rounds.all));
     w = (walk){.opts = opts, .plan = &plan, .fill = true};
     run_walk(&w, tensors, count);
     ZOFF_TRY_OR(free_plan, note_matrices(&plan, tensors, count));
@@ -485,8 +486,8 @@ void zoff_zero_plan_free(zoff_plan *plan)
         zoff_base_mem_free(plan->runs);
     zoff_base_mem_free(plan->pieces);
     zoff_base_mem_free(plan->chunks);
-    zoff_base_mem_free(plan->rounds);
-    zoff_base_mem_free(plan->has_matrices);
+    zoff_base_mem_free(plan->rounds.all);
+    zoff_base_mem_free(plan->rounds.has_param);
     *plan = (zoff_plan){0};
 }
 
@@ -524,12 +525,12 @@ static size_t find(const bool *later, const zoff_plan_piece *pieces, size_t coun
 
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
 {
-    return find(plan->has_matrices, plan->pieces, plan->piece_count, param, slice, first);
+    return find(plan->rounds.has_param, plan->pieces, plan->piece_count, param, slice, first);
 }
 
 size_t zoff_zero_plan_find_run(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
 {
-    return find(plan->has_matrices, plan->runs, plan->run_count, param, slice, first);
+    return find(plan->rounds.has_param, plan->runs, plan->run_count, param, slice, first);
 }
 
 static size_t blocks_of(const zoff_plan *plan, const zoff_plan_piece *piece)

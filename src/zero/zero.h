@@ -80,6 +80,12 @@ typedef struct zoff_plan_round {
     size_t elements; /* of all ranks */
 } zoff_plan_round;
 
+typedef struct zoff_plan_rounds {
+    zoff_plan_round *all;
+    size_t count;
+    bool *has_param; /* by parameter: it has matrices; NULL: none has */
+} zoff_plan_rounds;
+
 typedef struct zoff_plan zoff_plan;
 
 /* An iterator over the pieces of a rank's part of a bucket. The pieces are computed, not stored. */
@@ -129,9 +135,8 @@ struct zoff_plan {
                                 cut where a rank's part begins */
     zoff_plan_piece *runs;   /* runs of all ranks in the same order, cut where a bucket begins. With a single rank: `pieces` */
     zoff_plan_chunk *chunks; /* chunks of this rank, one for each bucket */
-    zoff_plan_round *rounds;
-    bool *has_matrices; /* by parameter; NULL: there are no matrices */
-    size_t piece_count, run_count, chunk_count, round_count;
+    zoff_plan_rounds rounds;
+    size_t piece_count, run_count, chunk_count;
     size_t unit, blocks; /* elements of a unit; blocks in the list, set only with several ranks */
     unsigned rank, ranks;
     bool replicated;

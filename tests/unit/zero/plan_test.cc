@@ -60,10 +60,10 @@ void check_rounds(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_
     size_t chunk = 0, before = 0, elements = 0, matrices = 0, ended = 0;
     while (chunk < plan.chunk_count && !plan.chunks[chunk].round)
         chunk++;
-    for (size_t r = 0; r < plan.round_count; r++) {
-        ASSERT_EQ(chunk, plan.rounds[r].first_chunk);
-        ASSERT_GT(plan.rounds[r].chunk_count, 0u);
-        for (size_t end = chunk + plan.rounds[r].chunk_count; chunk < end; chunk++)
+    for (size_t r = 0; r < plan.rounds.count; r++) {
+        ASSERT_EQ(chunk, plan.rounds.all[r].first_chunk);
+        ASSERT_GT(plan.rounds.all[r].chunk_count, 0u);
+        for (size_t end = chunk + plan.rounds.all[r].chunk_count; chunk < end; chunk++)
             ASSERT_EQ(r + 1, plan.chunks[chunk].round);
     }
     ASSERT_EQ(plan.chunk_count, chunk);
@@ -80,7 +80,7 @@ void check_rounds(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_
                 const bool may_end = ended % opts.unit == 0 || first == 0;
                 if (round != before && before) {
                     ASSERT_TRUE(may_end && matrices >= ranks && elements >= opts.round_elements);
-                    ASSERT_EQ(elements, plan.rounds[before - 1].elements);
+                    ASSERT_EQ(elements, plan.rounds.all[before - 1].elements);
                 } else if (before) {
                     ASSERT_FALSE(may_end && matrices >= ranks && elements >= opts.round_elements);
                 }
@@ -91,7 +91,7 @@ void check_rounds(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_
             }
         }
     }
-    ASSERT_EQ(before, plan.round_count);
+    ASSERT_EQ(before, plan.rounds.count);
 }
 
 void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const zoff_plan &plan)
