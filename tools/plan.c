@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <zoff/zoff.h>
 
 /* Matrices of one shape, in the form of zoff_param_desc.dims. */
@@ -46,6 +47,8 @@ static void print_memory(const zoff_plan_info *info)
         print_bytes("  of these, resident chunks", info->resident_bytes);
     if (info->accumulator_bytes)
         print_bytes("DRAM for gradient accumulation", info->accumulator_bytes);
+    if (info->matrix_bytes)
+        print_bytes("DRAM for matrices", info->matrix_bytes);
     if (info->weight_bytes)
         print_bytes("DRAM for weights of the engine", info->weight_host_bytes);
     if (info->exchange_bytes)
@@ -146,6 +149,53 @@ static double measure_update(const plan_options *o, const zoff_config *asked, un
     return best;
 }
 
+/* Measure the operations per second at which a matrix is orthogonalized, with the method that each shape can have; 0: not
+ * measured. */
+static double measure_orthogonal(void)
+{
+    enum { N = 512, TIMES = 3 };
+    const double flop = 5 * 4.0 * N * N * N;
+    float *memory = calloc(3 * N * N, sizeof *memory);
+    double best = 0;
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_MUON);
+    hyper.ns_method = ZOFF_MUON_STANDARD;
+    for (int i = 0; i < TIMES && memory; i++) {
+        zoff_optimizer_tensor tensor = {.struct_size = sizeof tensor,
+                                        .master = memory,
+                                        .m = memory + N * N,
+                                        .grad = memory + 2 * N * N,
+                                        .count = N * N,
+                                        .rows = N,
+                                        .cols = N};
+        struct timespec begin, end;
+        memory[2 * N * N + i] = 1;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        if (zoff_optimizer_step(&hyper, i + 1, 1, &tensor) < 0)
+            break;
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+        best = fmax(best, flop / seconds);
+    }
+    free(memory);
+    return best;
+}
+
+/* @return seconds; 0: there are no matrices */
+static double print_orthogonal(const zoff_plan_info *info)
+{
+    enum { LONG = 10 /* seconds */ };
+    const double rate = info->matrix_flop ? measure_orthogonal() : 0;
+    if (!(rate > 0))
+        return 0;
+    const double seconds = (double)info->matrix_flop / rate;
+    printf("%-34s %12.3f s    measured now: %.1f GFLOP/s, all threads of this machine\n", "orthogonalize matrices", seconds,
+           rate * 1e-9);
+    if (seconds > LONG)
+        printf("%-34s              a larger batch hides more of it, more ranks at stage 1 share it\n", "  more than 10 s");
+    return seconds;
+}
+
 static void print_seconds(const plan_options *o, const zoff_plan_info *info, const zoff_config *config, const char *folder)
 {
     const double rate = measure_update(o, config, info->threads);
@@ -155,6 +205,7 @@ static void print_seconds(const plan_options *o, const zoff_plan_info *info, con
     if (rate > 0)
         printf("%-34s %12.3f s    measured now: %.3f Gelements/s, %u threads, states in DRAM\n", "measure and update", update,
                rate * 1e-9, info->threads);
+    update += print_orthogonal(info);
     if (bytes <= 0)
         return;
     zoff_aio_tune_opts opts = {.struct_size = sizeof opts};
@@ -189,13 +240,16 @@ static double matrix_elements(const plan_options *o)
     return sum;
 }
 
-static void print_matrices(const plan_options *o)
+static void print_matrices(const plan_options *o, const zoff_plan_info *info)
 {
     double count = 0;
     for (size_t i = 0; i < o->shape_count; i++)
         count += (double)o->matrices[i].count;
-    if (o->shape_count)
-        printf("%-34s %12.0f  of %.0f elements together\n", "matrices", count, matrix_elements(o));
+    if (!o->shape_count)
+        return;
+    printf("%-34s %12.0f  of %.0f elements together\n", "matrices", count, matrix_elements(o));
+    printf("%-34s %12.3f TFLOP  in a step%s\n", "their orthogonalization", (double)info->matrix_flop * 1e-12,
+           o->ranks > 1 ? ", of one rank" : "");
 }
 
 static int print_plan(const plan_options *o, const zoff_config *config, const zoff_plan_info *info, double stage,
@@ -210,7 +264,7 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
            nvme ? "NVMe" : "DRAM", info->threads);
     print_bytes("states", info->state_bytes);
     print_formats(config);
-    print_matrices(o);
+    print_matrices(o, info);
     if (info->weight_bytes)
         print_bytes("weights of the engine", info->weight_bytes);
     print_memory(info);

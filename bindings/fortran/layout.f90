@@ -352,7 +352,7 @@ program layout
       int(c_sizeof(the_param_desc%matrix_rows)), 8)
    call compare("zoff_param_desc%matrix_row_count", away(c_loc(the_param_desc%matrix_row_count), &
       c_loc(the_param_desc)), 128, int(c_sizeof(the_param_desc%matrix_row_count)), 8)
-   call compare("zoff_plan_info", 0, 0, int(c_sizeof(the_plan_info)), 192)
+   call compare("zoff_plan_info", 0, 0, int(c_sizeof(the_plan_info)), 216)
    call compare("zoff_plan_info%struct_size", away(c_loc(the_plan_info%struct_size), c_loc(the_plan_info)), 0, &
       int(c_sizeof(the_plan_info%struct_size)), 8)
    call compare("zoff_plan_info%tier", away(c_loc(the_plan_info%tier), c_loc(the_plan_info)), 8, &
@@ -403,6 +403,12 @@ program layout
       c_loc(the_plan_info)), 176, int(c_sizeof(the_plan_info%speculation_bytes)), 8)
    call compare("zoff_plan_info%nvme_memory_bytes", away(c_loc(the_plan_info%nvme_memory_bytes), &
       c_loc(the_plan_info)), 184, int(c_sizeof(the_plan_info%nvme_memory_bytes)), 8)
+   call compare("zoff_plan_info%matrix_elements", away(c_loc(the_plan_info%matrix_elements), c_loc(the_plan_info)), &
+      192, int(c_sizeof(the_plan_info%matrix_elements)), 8)
+   call compare("zoff_plan_info%matrix_flop", away(c_loc(the_plan_info%matrix_flop), c_loc(the_plan_info)), 200, &
+      int(c_sizeof(the_plan_info%matrix_flop)), 8)
+   call compare("zoff_plan_info%matrix_bytes", away(c_loc(the_plan_info%matrix_bytes), c_loc(the_plan_info)), 208, &
+      int(c_sizeof(the_plan_info%matrix_bytes)), 8)
    call compare("zoff_optimizer_tensor", 0, 0, int(c_sizeof(the_optimizer_tensor)), 88)
    call compare("zoff_optimizer_tensor%struct_size", away(c_loc(the_optimizer_tensor%struct_size), &
       c_loc(the_optimizer_tensor)), 0, int(c_sizeof(the_optimizer_tensor%struct_size)), 8)
@@ -531,8 +537,10 @@ program layout
       int(c_sizeof(the_step_seconds%save_wait)), 8)
    call compare("zoff_step_seconds%visible", away(c_loc(the_step_seconds%visible), c_loc(the_step_seconds)), 64, &
       int(c_sizeof(the_step_seconds%visible)), 8)
-   call compare("zoff_step_seconds%reserved", away(c_loc(the_step_seconds%reserved), c_loc(the_step_seconds)), 72, &
-      int(c_sizeof(the_step_seconds%reserved)), 24)
+   call compare("zoff_step_seconds%orthogonalize", away(c_loc(the_step_seconds%orthogonalize), &
+      c_loc(the_step_seconds)), 72, int(c_sizeof(the_step_seconds%orthogonalize)), 8)
+   call compare("zoff_step_seconds%reserved", away(c_loc(the_step_seconds%reserved), c_loc(the_step_seconds)), 80, &
+      int(c_sizeof(the_step_seconds%reserved)), 16)
    call compare("zoff_step_buckets", 0, 0, int(c_sizeof(the_step_buckets)), 32)
    call compare("zoff_step_buckets%all", away(c_loc(the_step_buckets%all), c_loc(the_step_buckets)), 0, &
       int(c_sizeof(the_step_buckets%all)), 8)

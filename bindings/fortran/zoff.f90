@@ -598,7 +598,7 @@ module zoff
 
    !> Memory and files of an engine on this rank, by tier. The engine allocates by the same numbers.
    type, bind(c) :: zoff_plan_info
-      integer(c_size_t) :: struct_size = 192
+      integer(c_size_t) :: struct_size = 216
          !< set by ZOFF_PLAN_INFO_INIT
       integer(c_int) :: tier = 0
          !< tier of the states
@@ -658,6 +658,13 @@ module zoff
       integer(c_int64_t) :: nvme_memory_bytes = 0
          !< DRAM for files of states and weights whose folder is in memory (tmpfs, or an overlay on it), beside what
          !  such files of an earlier run have already. Part of memory_bytes
+      integer(c_int64_t) :: matrix_elements = 0
+         !< Muon: elements of matrices, of this rank
+      integer(c_int64_t) :: matrix_flop = 0
+         !< Muon: floating-point operations of a step that orthogonalizes all matrices, on this rank: from stage 1 on,
+         !  its share of them
+      integer(c_int64_t) :: matrix_bytes = 0
+         !< Muon: DRAM for directions of matrices and for their products. Part of memory_bytes
    end type zoff_plan_info
 
    !> One tensor of a step. All arrays have `count` elements, need only their element's alignment, and must not overlap.
@@ -844,7 +851,9 @@ module zoff
          !< waits for a checkpoint that is being saved, because its memory for copies is full
       real(c_double) :: visible = 0
          !< part of total inside calls of the program; the rest was hidden beside its own work
-      real(c_double) :: reserved(3) = 0
+      real(c_double) :: orthogonalize = 0
+         !< Muon: orthogonalization of matrices
+      real(c_double) :: reserved(2) = 0
          !< zero
    end type zoff_step_seconds
 

@@ -150,9 +150,10 @@ typedef struct zoff_plan_info {
                                      about the same size can change places */
     uint64_t nvme_memory_bytes; /**< DRAM for files of states and weights whose folder is in memory (tmpfs, or an overlay on
                                      it), beside what such files of an earlier run have already. Part of memory_bytes */
-    uint64_t matrix_elements; /**< Muon: elements of matrices, of this rank */
-    uint64_t matrix_flop;     /**< Muon: floating-point operations of a step that orthogonalizes all matrices */
-    uint64_t matrix_bytes;    /**< Muon: DRAM for directions of matrices and for their products. Part of memory_bytes */
+    uint64_t matrix_elements;   /**< Muon: elements of matrices, of this rank */
+    uint64_t matrix_flop;  /**< Muon: floating-point operations of a step that orthogonalizes all matrices, on this rank: from
+                              stage 1 on, its share of them */
+    uint64_t matrix_bytes; /**< Muon: DRAM for directions of matrices and for their products. Part of memory_bytes */
 } zoff_plan_info;
 #define ZOFF_PLAN_INFO_INIT ZOFF_SIZED(zoff_plan_info)
 

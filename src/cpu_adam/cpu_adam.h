@@ -180,6 +180,8 @@ typedef struct zoff_orthogonal {
 /* Bytes of its scratch for calls with up to `threads` threads: 8 n^2 for n rows or columns, whichever are fewer, 16 n^2 with
  * gram, and some 3 MiB for each thread. */
 size_t zoff_adam_orthogonal_scratch(size_t rows, size_t cols, bool gram, unsigned threads);
+/* Floating-point operations of all products, of which symmetric ones are computed by half. */
+double zoff_adam_orthogonal_flop(size_t rows, size_t cols, const zoff_muon_consts *consts);
 /* Orthogonalize. After each part of thread 0, of some milliseconds, between() is called, and stops(), which may be NULL; the
  * work stops once that says so. The bits do not depend on threads and stops.
  * @return ZOFF_PENDING: the work has stopped; call again, with as many threads as there is scratch for */

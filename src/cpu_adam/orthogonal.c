@@ -114,6 +114,26 @@ static bool has_stage(const zoff_orthogonal *o, stage s)
     return true;
 }
 
+/* Whether Q is not multiplied, but begun. */
+static bool begins_q(const zoff_orthogonal *o)
+{
+    return o->iteration == 0 || is_restart(o->iteration);
+}
+
+double zoff_adam_orthogonal_flop(size_t rows, size_t cols, const zoff_muon_consts *consts)
+{
+    zoff_orthogonal o = {.rows = rows, .cols = cols, .consts = *consts};
+    const double n = (double)least_side(&o), all = (double)rows * (double)cols;
+    double flop = 0;
+    for (; o.iteration < consts->steps; o.iteration++) {
+        for (stage s = RENEW; s <= APPLY; s++) {
+            if (has_stage(&o, s) && !(s == NEXT_Q && begins_q(&o)))
+                flop += s == RENEW || s == APPLY ? 2 * n * all : s == GRAM ? n * all : n * n * n;
+        }
+    }
+    return flop;
+}
+
 /* Columns, or rows, of a part that has all rows, or columns, `length` of them. */
 static size_t thickness(size_t length, size_t unit)
 {
@@ -345,7 +365,7 @@ static void prepare(work *w, unsigned *threads)
     zoff_orthogonal *o = w->o;
     double flop = 0;
     w->s = (stage)o->stage;
-    w->multiplies = w->s >= RENEW && !(w->s == NEXT_Q && (o->iteration == 0 || is_restart(o->iteration)));
+    w->multiplies = w->s >= RENEW && !(w->s == NEXT_Q && begins_q(o));
     if (w->multiplies) {
         zoff_product *p = &w->product;
         *p = product_of(o);
@@ -366,8 +386,7 @@ static void prepare(work *w, unsigned *threads)
 /* Go on to the next stage that the method has. */
 static void advance(zoff_orthogonal *o)
 {
-    const bool renews = o->iteration == 0 || is_restart(o->iteration);
-    if (o->stage == NEXT_Q && !renews)
+    if (o->stage == NEXT_Q && !begins_q(o))
         o->swapped = !o->swapped;
     o->part = 0;
     do {

@@ -348,6 +348,27 @@ zoff_planning_limits zoff_planning_budget_limits(const zoff_planning *in)
     return limits;
 }
 
+/* Matrices are work for one rank each, if the ranks have parts; then a rank has its share of them. */
+static void plan_matrices(const zoff_planning *in, const zoff_plan *plan, zoff_plan_info *info)
+{
+    double flop = 0;
+    for (size_t i = 0; i < in->model->param_count; i++) {
+        const zoff_model_param *p = &in->model->params[i];
+        for (size_t k = 0; k < zoff_model_matrices_count(in->model, p); k++) {
+            const zoff_matrix matrix = zoff_model_matrices_at(in->model, p, k);
+            zoff_muon_consts consts;
+            zoff_adam_hyper_muon_consts(zoff_model_groups_own(in->model, p->group), matrix.rows, matrix.cols, &consts);
+            flop += (double)p->slices * zoff_adam_orthogonal_flop(matrix.rows, matrix.cols, &consts);
+        }
+    }
+    for (size_t i = 0; i < plan->piece_count; i++) {
+        const zoff_plan_piece *piece = &plan->pieces[i];
+        if (zoff_model_matrices_count(in->model, &in->model->params[piece->param]))
+            info->matrix_elements += piece->count;
+    }
+    info->matrix_flop = (uint64_t)(flop / (zoff_transfer_ranks_have_parts(in->transfer) ? plan->ranks : 1));
+}
+
 zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info)
 {
     zoff_plan plan;
@@ -364,6 +385,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     plan_states(in, &plan, &info);
     plan_weights(in, &plan, &info);
     plan_places(in, &plan, &info);
+    plan_matrices(in, &plan, &info);
     info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &in->transfer->route;
     const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(in->transfer, &plan));

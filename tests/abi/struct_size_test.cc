@@ -41,7 +41,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_handover, 48, native_stream);
     SIZE_OF(zoff_step_info, 400, buckets);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 192, nvme_memory_bytes);
+    SIZE_OF(zoff_plan_info, 216, matrix_bytes);
     SIZE_OF(zoff_checkpoint_opts, 88, weights_only);
     SIZE_OF(zoff_checkpoint_info, 120, pinned);
     SIZE_OF(zoff_checkpoint_param, 72, states);

@@ -373,6 +373,9 @@ class zoff_plan_info(Struct):
         ("save_bytes", c_uint64),
         ("speculation_bytes", c_uint64),
         ("nvme_memory_bytes", c_uint64),
+        ("matrix_elements", c_uint64),
+        ("matrix_flop", c_uint64),
+        ("matrix_bytes", c_uint64),
     ]
 
 
@@ -478,7 +481,8 @@ class zoff_step_seconds(Struct):
         ("comm_wait", c_double),
         ("save_wait", c_double),
         ("visible", c_double),
-        ("reserved", c_double * 3),
+        ("orthogonalize", c_double),
+        ("reserved", c_double * 2),
     ]
 
 

@@ -76,7 +76,19 @@ TEST_F(plan_tool, MatricesHaveOneMoment)
     EXPECT_NE(std::string::npos,
               r.output.find("\nmatrices                                     11  of 203000 elements together\n"))
         << r.output;
+    r = run(muon + " --elements 200M --matrices 768x2304*12,768x768*12,3072x768*24");
+    // 3 n^2 m + n^3 for each iteration, or 6 n^2 m + 14 n^3 for all five, as m is at least 2 n or not.
+    EXPECT_NE(std::string::npos, r.output.find("their orthogonalization                   0.696 TFLOP  in a step\n"))
+        << r.output;
+    EXPECT_NE(std::string::npos, r.output.find("\northogonalize matrices  ")) << r.output;
+    r = run(muon + " --matrices 4096x11008*96,4096x4096*128");
+    EXPECT_NE(std::string::npos, r.output.find("\n  more than 10 s  ")) << r.output;
+    r = run(muon + " --ranks 4 --matrices 1000x1000*4 --set optimizer.params.ns_steps=1");
+    EXPECT_NE(std::string::npos, r.output.find("0.004 TFLOP  in a step, of one rank\n")) << r.output;
+    r = run(muon + " --ranks 4 --matrices 1000x1000*4 --set optimizer.params.ns_steps=1 --set zero_optimization.stage=0");
+    EXPECT_NE(std::string::npos, r.output.find("0.016 TFLOP  in a step, of one rank\n")) << r.output;
     r = run(muon + " --matrices 100x200");
+    EXPECT_EQ(std::string::npos, r.output.find("\n  more than 10 s  ")) << r.output;
     EXPECT_EQ(20000u * 6, figure(r.output, "states")) << "they are all elements, unless more are given";
     EXPECT_EQ(10000000u, figure(run(muon + " --elements 1e6").output, "states"));
     EXPECT_EQ(80000u, figure(run(muon + " --matrices 100x200 --dtype fp32").output, "states")) << "weights are the masters";

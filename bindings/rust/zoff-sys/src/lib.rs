@@ -800,6 +800,12 @@ pub struct zoff_plan_info {
     pub speculation_bytes: u64,
     /// DRAM for files of states and weights whose folder is in memory (tmpfs, or an overlay on it), beside what such files of an earlier run have already. Part of memory_bytes
     pub nvme_memory_bytes: u64,
+    /// Muon: elements of matrices, of this rank
+    pub matrix_elements: u64,
+    /// Muon: floating-point operations of a step that orthogonalizes all matrices, on this rank: from stage 1 on, its share of them
+    pub matrix_flop: u64,
+    /// Muon: DRAM for directions of matrices and for their products. Part of memory_bytes
+    pub matrix_bytes: u64,
 }
 impl Default for zoff_plan_info {
     fn default() -> Self {
@@ -1022,8 +1028,10 @@ pub struct zoff_step_seconds {
     pub save_wait: f64,
     /// part of total inside calls of the program; the rest was hidden beside its own work
     pub visible: f64,
+    /// Muon: orthogonalization of matrices
+    pub orthogonalize: f64,
     /// zero
-    pub reserved: [f64; 3],
+    pub reserved: [f64; 2],
 }
 impl Default for zoff_step_seconds {
     fn default() -> Self {
