@@ -175,17 +175,19 @@ static void tell_start(const zoff_engine *e, const zoff_plan_info *info)
     const zoff_config_values *v = &e->settings.values;
     const zoff_optimizer_hyper *h = e->model.group_count ? zoff_model_groups_own(&e->model, 0) : &v->hyper;
     const bool is_adamw = h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_DECOUPLED;
-    char types[32], decay[96], clip[48] = "no clipping", groups[48] = "", files[96] = "DRAM";
+    char types[32], decay[96], clip[48] = "no clipping", groups[48] = "", files[96] = "DRAM", rest[48] = "";
     type_words(e, types, sizeof types);
     decay_words(e, h->weight_decay, decay, sizeof decay);
+    if (h->optimizer == ZOFF_OPTIMIZER_MUON)
+        snprintf(rest, sizeof rest, " (AdamW's %.6g)", h->adam_lr);
     if (v->clip_norm > 0)
         snprintf(clip, sizeof clip, "clip %.4g", v->clip_norm);
     if (e->model.group_count > 1)
         snprintf(groups, sizeof groups, " (group 0 of %zu)", e->model.group_count);
     if (info->tier == ZOFF_TIER_NVME)
         snprintf(files, sizeof files, "files, through %s of DRAM:", zoff_base_words_bytes(info->host_bytes));
-    ZOFF_TELL("%s lr %.6g%s%s%s, %s, %s%s%s, states in %s %s, %u thread%s",
-              is_adamw ? "AdamW" : zoff_model_groups_optimizer(h->optimizer, zoff_adam_hyper_states(h)), h->lr,
+    ZOFF_TELL("%s lr %.6g%s%s%s%s, %s, %s%s%s, states in %s %s, %u thread%s",
+              is_adamw ? "AdamW" : zoff_model_groups_optimizer(h->optimizer, zoff_adam_hyper_states(h)), h->lr, rest,
               v->schedule.type == ZOFF_SCHEDULE_NONE ? "" : " with a scheduler", decay, groups, clip,
               *types ? types : "all frozen", *types ? " weights" : "", v->fp16.enabled ? " with a loss scale" : "", files,
               zoff_base_words_bytes(info->state_bytes), info->threads, info->threads == 1 ? "" : "s");

@@ -97,6 +97,9 @@ TEST_F(tool, check_lists_the_matrices_of_a_model)
               "Muon updates 12 matrices in 4 parameters (9.6e-05 M elements), AdamW 3 other parameters (5.4e-05 M elements)\n",
               result.out);
     EXPECT_EQ("", result.err);
+    result = run("check " + path + " --changed");
+    EXPECT_EQ(0, result.exit) << "without a model no name is missed: " << result.err;
+    EXPECT_HAS(result.out, "zoff.muon_rows = \"*.qkv.weight=2,1\"");
     result = run("check " + path + " --model " + model + " --set zoff.muon_params=wte.weight,lm_head.weight");
     EXPECT_EQ(1, result.exit);
     EXPECT_EQ("", result.out);

@@ -75,6 +75,7 @@ TEST(Muon, AMatrixHasOneMoment)
     // 15 x 30 and 5 x 30 are long enough for the Gram matrix, 20 x 30 is not.
     const auto gram = [](uint64_t n, uint64_t m) { return 6 * n * n * m + 14 * n * n * n; };
     EXPECT_EQ(gram(15, 30) + gram(5, 30) + 5 * (3 * 20 * 20 * 30 + 20 * 20 * 20), plan.matrix_flop);
+    log.expect("Muon lr 0.02 (AdamW's 0.0003), ");
     log.expect("Muon updates 3 matrices in 2 parameters (0.0012 M elements), AdamW 1 other parameters (0.0006 M elements)");
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
 }
