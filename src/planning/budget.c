@@ -417,6 +417,28 @@ uint64_t zoff_planning_budget_need(const zoff_plan_info *info)
            info->device_host_bytes + info->speculation_bytes + info->nvme_memory_bytes + info->matrix_bytes;
 }
 
+/* Refuse matrices that are most of what does not fit. */
+static zoff_status check_matrices(const zoff_planning *in, const zoff_plan_info *info, uint64_t have)
+{
+    const zoff_model_param *whose = NULL;
+    zoff_matrix most = {.rows = 0};
+    for (size_t i = 0; i < in->model->param_count; i++) {
+        for (size_t k = 0; k < zoff_model_matrices_count(in->model, &in->model->params[i]); k++) {
+            const zoff_matrix one = zoff_model_matrices_at(in->model, &in->model->params[i], k);
+            if (one.rows * one.cols > most.rows * most.cols) {
+                most = one;
+                whose = &in->model->params[i];
+            }
+        }
+    }
+    ZOFF_FAIL_IF(
+        whose && info->matrix_bytes > zoff_planning_budget_need(info) / 2, ZOFF_ERR_NO_MEMORY,
+        "not enough DRAM: the directions of matrices and their products need %s, because %s has a matrix of %zu x %zu; "
+        "have %s. Name it in zoff.adam_params, or use more memory",
+        zoff_base_words_bytes(info->matrix_bytes), whose->name, most.rows, most.cols, zoff_base_words_bytes(have));
+    return ZOFF_OK;
+}
+
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info)
 {
     const char *source;
@@ -441,6 +463,8 @@ zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_
                  zoff_base_words_bytes(info->device_bytes), zoff_base_words_bytes(most));
     const uint64_t need = zoff_planning_budget_need(info);
     uint64_t have = zoff_base_budget_memory("", &source);
+    if (need > have)
+        ZOFF_TRY(check_matrices(in, info, have));
     ZOFF_FAIL_IF(
         need > have, ZOFF_ERR_NO_MEMORY,
         "not enough DRAM: need %s (states %s, gradient sums %s, engine-owned weights %s, buffers for other ranks or "

@@ -191,4 +191,23 @@ TEST(Matrices, OverNcclAreRefused)
         });
     }
 }
+
+// Seal allocates nothing of what it refuses.
+TEST(Matrices, TooLargeForTheMachineAreRefusedByName)
+{
+    log_catcher log;
+    trainer none(1);
+    engine e = make_engine(none, "{\"optimizer\": {\"type\": \"Muon\"}}");
+    const size_t dims[] = {(size_t)1 << 20, (size_t)1 << 20};
+    float one[1]; // the weights are not read before seal
+    zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+    d.name = "vast";
+    d.value = one;
+    d.count = dims[0] * dims[1];
+    d.dims = dims;
+    d.dim_count = 2;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "vast has a matrix of 1048576 x 1048576", zoff_engine_seal(e.get()));
+    EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff.adam_params"));
+}
 } // namespace
