@@ -516,8 +516,10 @@ program layout
       int(c_sizeof(the_step_bytes%sent_weights)), 8)
    call compare("zoff_step_bytes%received", away(c_loc(the_step_bytes%received), c_loc(the_step_bytes)), 80, &
       int(c_sizeof(the_step_bytes%received)), 8)
-   call compare("zoff_step_bytes%reserved", away(c_loc(the_step_bytes%reserved), c_loc(the_step_bytes)), 88, &
-      int(c_sizeof(the_step_bytes%reserved)), 40)
+   call compare("zoff_step_bytes%sent_matrices", away(c_loc(the_step_bytes%sent_matrices), c_loc(the_step_bytes)), &
+      88, int(c_sizeof(the_step_bytes%sent_matrices)), 8)
+   call compare("zoff_step_bytes%reserved", away(c_loc(the_step_bytes%reserved), c_loc(the_step_bytes)), 96, &
+      int(c_sizeof(the_step_bytes%reserved)), 32)
    call compare("zoff_step_seconds", 0, 0, int(c_sizeof(the_step_seconds)), 96)
    call compare("zoff_step_seconds%total", away(c_loc(the_step_seconds%total), c_loc(the_step_seconds)), 0, &
       int(c_sizeof(the_step_seconds%total)), 8)

@@ -827,7 +827,10 @@ module zoff
          !< part of sent: replicated weights, and fetched weights
       integer(c_int64_t) :: received = 0
          !< bytes received from other ranks
-      integer(c_int64_t) :: reserved(5) = 0
+      integer(c_int64_t) :: sent_matrices = 0
+         !< part of sent: directions of Muon's matrices, to their workers and back: 8 (N - 1) / N bytes of each of their
+         !  elements, over all N ranks
+      integer(c_int64_t) :: reserved(4) = 0
          !< zero
    end type zoff_step_bytes
 

@@ -91,20 +91,22 @@ typedef struct zoff_step_bytes {
     uint64_t sent_gradients; /**< part of sent: (N - 1) / N of the gradients over N ranks; at stage 0 also their fp32 sums */
     uint64_t sent_weights;   /**< part of sent: replicated weights, and fetched weights */
     uint64_t received;       /**< bytes received from other ranks */
-    uint64_t reserved[5];    /**< zero */
+    uint64_t sent_matrices;  /**< part of sent: directions of Muon's matrices, to their workers and back: 8 (N - 1) / N bytes of
+                                  each of their elements, over all N ranks */
+    uint64_t reserved[4];    /**< zero */
 } zoff_step_bytes;
 
 /** Seconds of a step on this rank. The waits are those of the calling thread. */
 typedef struct zoff_step_seconds {
-    double total;       /**< from zoff_step_begin() to the end of zoff_step_wait() */
-    double measure;     /**< accumulation, norm, and the check for inf and nan */
-    double update;      /**< kernels of the update */
-    double checksum;    /**< checksums of data read from files and written to them */
-    double io_wait;     /**< waits for the disk: submit, copy, wait */
-    double device_wait; /**< waits for the device: the rest of the backward pass, and copies */
-    double comm_wait;   /**< waits for other ranks */
-    double save_wait;   /**< waits for a checkpoint that is being saved, because its memory for copies is full */
-    double visible;     /**< part of total inside calls of the program; the rest was hidden beside its own work */
+    double total;         /**< from zoff_step_begin() to the end of zoff_step_wait() */
+    double measure;       /**< accumulation, norm, and the check for inf and nan */
+    double update;        /**< kernels of the update */
+    double checksum;      /**< checksums of data read from files and written to them */
+    double io_wait;       /**< waits for the disk: submit, copy, wait */
+    double device_wait;   /**< waits for the device: the rest of the backward pass, and copies */
+    double comm_wait;     /**< waits for other ranks */
+    double save_wait;     /**< waits for a checkpoint that is being saved, because its memory for copies is full */
+    double visible;       /**< part of total inside calls of the program; the rest was hidden beside its own work */
     double orthogonalize; /**< Muon: orthogonalization of matrices */
     double reserved[2];   /**< zero */
 } zoff_step_seconds;

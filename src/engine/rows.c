@@ -186,6 +186,7 @@ static zoff_status orthogonalize(void *ctx, zoff_bucket_run *run)
                                      .ctx = e,
                                      .stops = &e->walk.matrices.stops};
     const zoff_matrix_turn at = e->walk.matrices.all.turn;
+    const uint64_t sent = e->walk.matrices.all.sent_bytes;
     if (!zoff_matrices_is_written(&e->walk.matrices.all, run->chunk))
         return ZOFF_PENDING;
     const double from = zoff_base_clock_seconds();
@@ -193,6 +194,7 @@ static zoff_status orthogonalize(void *ctx, zoff_bucket_run *run)
     zoff_engine_stores_stats(e, &before);
     const zoff_status status = zoff_matrices_poll(&e->walk.matrices.all, run->chunk, &work);
     e->run.info.seconds.orthogonalize += zoff_engine_stores_worked(e, from, &before);
+    e->run.info.bytes.sent_matrices += e->walk.matrices.all.sent_bytes - sent;
     if (at.stage != e->walk.matrices.all.turn.stage || at.next != e->walk.matrices.all.turn.next)
         zoff_base_progress_moved(&e->progress);
     ZOFF_TRY_DONE(status);

@@ -466,7 +466,8 @@ class zoff_step_bytes(Struct):
         ("sent_gradients", c_uint64),
         ("sent_weights", c_uint64),
         ("received", c_uint64),
-        ("reserved", c_uint64 * 5),
+        ("sent_matrices", c_uint64),
+        ("reserved", c_uint64 * 4),
     ]
 
 

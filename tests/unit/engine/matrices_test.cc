@@ -4,6 +4,8 @@
 #include "covering.h"
 #include "rank_job.h"
 
+#include <numeric>
+
 using namespace zoff_test;
 
 namespace
@@ -167,6 +169,27 @@ TEST(Matrices, MoveEachArrayOnce)
             EXPECT_LE((double)info.bytes.nvme_read / elements, most);
             EXPECT_GE((double)info.bytes.nvme_written / elements, most - 0.06);
         }
+    }
+}
+
+TEST(Matrices, TravelToTheirWorkersAndBack)
+{
+    log_catcher log;
+    for (const unsigned ranks : {1u, 2u, 4u}) {
+        rank_job job(ranks);
+        rank_trainers all(job, 1, [](trainer &t) {
+            t.add(64 * 256, 8, ZOFF_BF16, ZOFF_BF16);
+            t.shape(0, {64, 256}, {{0, 64, 256}});
+        });
+        all.seal("{\"optimizer\": {\"type\": \"Muon\"}, \"zero_optimization\": {\"stage\": 1}}", 0);
+        all.backward(0, 0.1f);
+        std::vector<double> sent(ranks);
+        job.on_each([&](unsigned rank) {
+            auto info = new_info();
+            EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, &info));
+            sent[rank] = (double)info.bytes.sent_matrices;
+        });
+        EXPECT_EQ(8.0 * 64 * 256 * 8 * (ranks - 1) / ranks, std::accumulate(sent.begin(), sent.end(), 0.0)) << ranks;
     }
 }
 

@@ -996,8 +996,10 @@ pub struct zoff_step_bytes {
     pub sent_weights: u64,
     /// bytes received from other ranks
     pub received: u64,
+    /// part of sent: directions of Muon's matrices, to their workers and back: 8 (N - 1) / N bytes of each of their elements, over all N ranks
+    pub sent_matrices: u64,
     /// zero
-    pub reserved: [u64; 5],
+    pub reserved: [u64; 4],
 }
 impl Default for zoff_step_bytes {
     fn default() -> Self {

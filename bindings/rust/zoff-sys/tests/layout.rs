@@ -41,7 +41,7 @@ fn structs() {
     layout!(zoff_norm_sum, 640, 8, words at 0 of 640,);
     layout!(zoff_step_args, 72, 8, struct_size at 0 of 8, t at 8 of 8, hyper at 16 of 8, hyper_stride at 24 of 8, hyper_count at 32 of 8, clip_norm at 40 of 8, grad_scale at 48 of 8, flags at 56 of 4, norm_sum at 64 of 8,);
     layout!(zoff_step_numbers, 88, 8, lr at 0 of 8, loss_scale at 8 of 8, grad_norm at 16 of 8, clip_factor at 24 of 8, elements_owned at 32 of 8, elements_updated at 40 of 8, elements_on_device at 48 of 8, reserved at 56 of 32,);
-    layout!(zoff_step_bytes, 128, 8, host_read at 0 of 8, host_written at 8 of 8, nvme_read at 16 of 8, nvme_read_ahead at 24 of 8, nvme_written at 32 of 8, device_read at 40 of 8, device_written at 48 of 8, sent at 56 of 8, sent_gradients at 64 of 8, sent_weights at 72 of 8, received at 80 of 8, reserved at 88 of 40,);
+    layout!(zoff_step_bytes, 128, 8, host_read at 0 of 8, host_written at 8 of 8, nvme_read at 16 of 8, nvme_read_ahead at 24 of 8, nvme_written at 32 of 8, device_read at 40 of 8, device_written at 48 of 8, sent at 56 of 8, sent_gradients at 64 of 8, sent_weights at 72 of 8, received at 80 of 8, sent_matrices at 88 of 8, reserved at 96 of 32,);
     layout!(zoff_step_seconds, 96, 8, total at 0 of 8, measure at 8 of 8, update at 16 of 8, checksum at 24 of 8, io_wait at 32 of 8, device_wait at 40 of 8, comm_wait at 48 of 8, save_wait at 56 of 8, visible at 64 of 8, orthogonalize at 72 of 8, reserved at 80 of 16,);
     layout!(zoff_step_buckets, 32, 8, all at 0 of 8, speculated at 8 of 8, committed at 16 of 8, redone at 24 of 8,);
     layout!(zoff_step_culprit, 16, 8, param at 0 of 4, rank at 4 of 4, slice at 8 of 8,);
