@@ -250,8 +250,7 @@ void life::c_add(const param &q)
     c("desc.dtype = %d;\n    desc.grad_dtype = %d;\n    desc.group = %u;\n    desc.frozen = %d;\n    desc.engine_owned = %d;",
       q.dtype, q.grad_dtype, q.group, q.frozen, q.owned);
     if (q.dims[0])
-        c("static const size_t %s_dims[] = {%zu, %zu};\n    desc.dims = %s_dims;\n    desc.dim_count = 2;", n.c_str(),
-          q.dims[0], q.dims[1], n.c_str());
+        c("desc.dims = (const size_t[]){%zu, %zu};\n    desc.dim_count = 2;", q.dims[0], q.dims[1]);
     c("OK(zoff_engine_add_param(e[%u], &desc, &%s));", q.engine, n.c_str());
 }
 
