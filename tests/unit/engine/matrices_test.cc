@@ -221,8 +221,8 @@ TEST(Matrices, TooLargeForTheMachineAreRefusedByName)
     log_catcher log;
     trainer none(1);
     engine e = make_engine(none, "{\"optimizer\": {\"type\": \"Muon\"}}");
-    const size_t dims[] = {(size_t)1 << 20, (size_t)1 << 20};
-    float one[1]; // the weights are not read before seal
+    static const size_t dims[] = {(size_t)1 << 20, (size_t)1 << 20}; // not where the values would be
+    float one[1];                                                    // the weights are not read before seal
     zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
     d.name = "vast";
     d.value = one;
