@@ -646,7 +646,7 @@ module zoff
          !  whole there; and gradients that it lends, twice reduce_bucket_size at most. zoff.device_memory limits it
       integer(c_int64_t) :: memory_bytes = 0
          !< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes, device_host_bytes,
-         !  speculation_bytes and nvme_memory_bytes. zoff.host_memory limits only the first
+         !  speculation_bytes, nvme_memory_bytes and matrix_bytes. zoff.host_memory limits only the first
       integer(c_int64_t) :: memory_free_bytes = 0
          !< DRAM that this process can still allocate, by the machine and its cgroups
       integer(c_int64_t) :: save_bytes = 0

@@ -146,7 +146,7 @@ typedef struct zoff_engine_totals {
     uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes, nvme_ahead_bytes;
     uint64_t device_read_bytes, device_write_bytes;
     zoff_step_buckets buckets;
-    double seconds, hidden_seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds, save_wait_seconds;
+    zoff_step_seconds seconds;
     uint64_t huge_page_bytes; /* huge pages of the store's DRAM, at seal */
     bool warned_of_nothing;   /* a step without any gradient was warned of */
 } zoff_engine_totals;

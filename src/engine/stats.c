@@ -32,13 +32,15 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->buckets.speculated += info->buckets.speculated;
     t->buckets.committed += info->buckets.committed;
     t->buckets.redone += info->buckets.redone;
-    t->check_seconds += info->seconds.checksum;
-    t->seconds += info->seconds.total;
-    t->hidden_seconds += info->seconds.total - info->seconds.visible;
-    t->measure_seconds += info->seconds.measure;
-    t->update_seconds += info->seconds.update;
-    t->io_wait_seconds += info->seconds.io_wait;
-    t->save_wait_seconds += info->seconds.save_wait;
+    const zoff_step_seconds *from = &info->seconds;
+    t->seconds.total += from->total;
+    t->seconds.visible += from->visible;
+    t->seconds.measure += from->measure;
+    t->seconds.update += from->update;
+    t->seconds.checksum += from->checksum;
+    t->seconds.io_wait += from->io_wait;
+    t->seconds.save_wait += from->save_wait;
+    t->seconds.orthogonalize += from->orthogonalize;
 }
 
 void zoff_engine_stats_come(zoff_engine *e)
@@ -125,6 +127,15 @@ static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
               "buffers of the exchange",
               zoff_comm_size(e->comm), e->comm->info.backend, e->settings.values.zero_stage, (unsigned long long)info->elements,
               zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->exchange_bytes));
+}
+
+static void log_matrices(const zoff_plan_info *info)
+{
+    if (info->matrix_elements)
+        ZOFF_INFO("matrices: this rank updates %llu elements of them, with %s of DRAM for directions and products, and %.4g "
+                  "GFLOP to orthogonalize in a step",
+                  (unsigned long long)info->matrix_elements, zoff_base_words_bytes(info->matrix_bytes),
+                  (double)info->matrix_flop * 1e-9);
 }
 
 static void log_device(const zoff_engine *e, const zoff_plan_info *info)
@@ -239,6 +250,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     log_weights(e, &info);
     log_groups(e);
     log_ranks(e, &info);
+    log_matrices(&info);
     log_device(e, &info);
     log_surroundings();
     warn_types(e);
@@ -266,37 +278,52 @@ static void describe_ahead(const zoff_step_info *info, char *dst, size_t dst_byt
                  (unsigned long long)b->all, (unsigned long long)b->redone);
 }
 
+/* The time for matrices, and the rate of their products on this rank; empty without matrices. */
+static void describe_matrices(const zoff_engine *e, double seconds, char *dst, size_t dst_bytes)
+{
+    char rate[32] = "";
+    dst[0] = 0;
+    if (e->walk.matrices.all.flop > 0 && seconds > 0)
+        snprintf(rate, sizeof rate, " (%.1f GFLOP/s)", e->walk.matrices.all.flop / seconds * 1e-9);
+    if (e->plan.rounds.count)
+        snprintf(dst, dst_bytes, " orthogonalize %.3f%s", seconds, rate);
+}
+
 void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info)
 {
-    char ahead[96];
+    char ahead[96], matrices[64];
     uint64_t every = e->settings.values.steps_per_print;
     if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every || zoff_comm_rank(e->comm) != 0)
         return;
     describe_ahead(info, ahead, sizeof ahead);
+    describe_matrices(e, info->seconds.orthogonalize, matrices, sizeof matrices);
     ZOFF_ASKED("step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f "
-               "s, hidden %.3f: measure %.3f update %.3f checksums %.3f wait for disk %.3f%s",
+               "s, hidden %.3f: measure %.3f update %.3f%s checksums %.3f wait for disk %.3f%s",
                (long long)info->t, info->numbers.lr, info->numbers.grad_norm, info->numbers.clip_factor,
                zoff_base_words_bytes(info->bytes.host_read), zoff_base_words_bytes(info->bytes.host_written),
                zoff_base_words_bytes(info->bytes.nvme_read), zoff_base_words_bytes(info->bytes.nvme_written),
                zoff_base_words_bytes(lifetime_bytes(e)), info->seconds.total, info->seconds.total - info->seconds.visible,
-               info->seconds.measure, info->seconds.update, info->seconds.checksum, info->seconds.io_wait, ahead);
+               info->seconds.measure, info->seconds.update, matrices, info->seconds.checksum, info->seconds.io_wait, ahead);
 }
 
 /* Print seconds as integers, because the program may have set a locale with a decimal comma, which is invalid in JSON. */
-static void print_seconds(const zoff_engine_totals *t, char *dst, size_t dst_bytes)
+static void print_seconds(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
+    const zoff_step_seconds *t = &e->totals.seconds;
     const struct {
         const char *name;
         double seconds;
-    } spent[] = {{"seconds", t->seconds},
-                 {"hidden_seconds", t->hidden_seconds},
-                 {"measure_seconds", t->measure_seconds},
-                 {"update_seconds", t->update_seconds},
-                 {"io_wait_seconds", t->io_wait_seconds},
-                 {"check_seconds", t->check_seconds},
-                 {"save_wait_seconds", t->save_wait_seconds}};
+    } spent[] = {{"seconds", t->total},
+                 {"hidden_seconds", t->total - t->visible},
+                 {"measure_seconds", t->measure},
+                 {"update_seconds", t->update},
+                 {"io_wait_seconds", t->io_wait},
+                 {"check_seconds", t->checksum},
+                 {"save_wait_seconds", t->save_wait},
+                 {"orthogonalize_seconds", t->orthogonalize}};
+    const size_t count = sizeof spent / sizeof spent[0] - (e->plan.rounds.count == 0); /* the last one is for matrices */
     size_t used = 0;
-    for (size_t i = 0; i < sizeof spent / sizeof spent[0] && used < dst_bytes; i++) {
+    for (size_t i = 0; i < count && used < dst_bytes; i++) {
         const unsigned long long whole = (unsigned long long)spent[i].seconds;
         used += (size_t)snprintf(dst + used, dst_bytes - used, "%s\"%s\": %llu.%06llu", i ? ", " : "", spent[i].name, whole,
                                  (unsigned long long)((spent[i].seconds - (double)whole) * 1e6));
@@ -309,7 +336,7 @@ zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, 
     ZOFF_FAIL_IF(!e || (!dst && dst_bytes), ZOFF_ERR_INVALID, "zoff_stats_print: engine and dst must not be NULL");
     const zoff_engine_totals *t = &e->totals;
     char seconds[512];
-    print_seconds(t, seconds, sizeof seconds);
+    print_seconds(e, seconds, sizeof seconds);
     int length = snprintf(dst, dst_bytes,
                           "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
                           "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "

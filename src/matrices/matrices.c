@@ -128,6 +128,7 @@ void zoff_matrices_close(zoff_matrices *x)
 void zoff_matrices_begin(zoff_matrices *x)
 {
     x->turn = (zoff_matrix_turn){.round = 0};
+    x->flop = 0;
 }
 
 /* ---- the round that has memory ---- */
@@ -157,7 +158,7 @@ void zoff_matrices_written(zoff_matrices *x)
 void zoff_matrices_applied(zoff_matrices *x)
 {
     if (++x->turn.applied == x->plan->rounds.all[x->turn.round - 1].chunk_count)
-        zoff_matrices_begin(x);
+        x->turn = (zoff_matrix_turn){.round = 0};
 }
 
 /* ---- orthogonal directions ---- */
@@ -192,6 +193,8 @@ static zoff_status orthogonalize(zoff_matrices *x, const zoff_matrix_entry *e, c
     turn->is_working = true;
     const zoff_status status = zoff_adam_orthogonal_run(threads, &turn->work, between, stops, (void *)(uintptr_t)work);
     turn->is_working = status == ZOFF_PENDING;
+    if (status == ZOFF_OK)
+        x->flop += zoff_adam_orthogonal_flop(e->rows, e->cols, &turn->work.consts);
     return status;
 }
 

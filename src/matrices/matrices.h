@@ -82,6 +82,7 @@ typedef struct zoff_matrices {
     zoff_matrix_memory memory;
     zoff_comm_work exchange;
     uint64_t sent_bytes;
+    double flop; /* operations of this step's products on this rank */
     zoff_matrix_turn turn;
 } zoff_matrices;
 

@@ -111,6 +111,9 @@ static void write_samples(zoff_metrics *m)
         add_sample(m, gauges[i].name, "gauge", gauges[i].help, gauges[i].value);
     for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++)
         add_sample(m, counters[i].name, "counter", counters[i].help, counters[i].value);
+    if (s->orthogonalize > 0)
+        add_sample(m, "orthogonalize_seconds_total", "counter", "Seconds of the orthogonalization of matrices.",
+                   s->orthogonalize);
 }
 
 static zoff_status replace_file(zoff_metrics *m)
@@ -261,6 +264,7 @@ static void add_up(zoff_metrics *m, const zoff_step_info *info)
     m->bytes.sent += b->sent, m->bytes.received += b->received;
     m->seconds.total += s->total, m->seconds.visible += s->visible;
     m->seconds.measure += s->measure, m->seconds.update += s->update, m->seconds.checksum += s->checksum;
+    m->seconds.orthogonalize += s->orthogonalize;
     m->seconds.io_wait += s->io_wait, m->seconds.device_wait += s->device_wait;
     m->seconds.comm_wait += s->comm_wait, m->seconds.save_wait += s->save_wait;
     if (!info->accumulated)

@@ -133,6 +133,23 @@ TEST_F(Metrics, HaveTheNumbersOfAllSteps)
     EXPECT_EQ(1, had["zoff_clip_factor"]);
 }
 
+TEST_F(Metrics, HaveTheTimeForMatrices)
+{
+    name("m.prom");
+    trainer t(3);
+    t.add(64 * 32, 1, ZOFF_F32, ZOFF_F32);
+    t.shape(0, {64, 32});
+    t.backward_all(0.1f);
+    engine e = seal_engine(t, "{\"optimizer\": {\"type\": \"Muon\"}}");
+    zoff_step_info info = new_info();
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    e.reset();
+    auto had = samples("m.prom", "rank=\"0\",engine=\"1\"");
+    EXPECT_EQ(27u, had.size());
+    EXPECT_GT(info.seconds.orthogonalize, 0);
+    EXPECT_NEAR(info.seconds.orthogonalize, had["zoff_orthogonalize_seconds_total"], 1e-6);
+}
+
 TEST_F(Metrics, AreInOneFileForEachEngine)
 {
     name("m.prom");

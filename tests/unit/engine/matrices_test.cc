@@ -4,7 +4,13 @@
 #include "covering.h"
 #include "rank_job.h"
 
+extern "C" {
+#include "engine_priv.h"
+}
+
+#include <atomic>
 #include <numeric>
+#include <string.h>
 
 using namespace zoff_test;
 
@@ -111,7 +117,7 @@ const covering<cell> &all_cells()
     return all;
 }
 
-TEST(Matrices, CoverAllPairs)
+TEST(MatricesCells, CoverAllPairs)
 {
     all_cells().expect_all_pairs();
 }
@@ -191,6 +197,69 @@ TEST(Matrices, TravelToTheirWorkersAndBack)
         });
         EXPECT_EQ(8.0 * 64 * 256 * 8 * (ranks - 1) / ranks, std::accumulate(sent.begin(), sent.end(), 0.0)) << ranks;
     }
+}
+
+// The plan, the allocation and the reports. A tall matrix has the method gram, and a square one the other.
+TEST(Matrices, AreCountedInPlansAndReports)
+{
+    const uint64_t tall = 6 * 32 * 32 * 64 + 14 * 32 * 32 * 32, square = 5 * 4 * 48 * 48 * 48;
+    for (const unsigned ranks : {1u, 2u}) {
+        log_catcher log;
+        rank_job job(ranks);
+        rank_trainers all(job, 1, [](trainer &t) {
+            t.add(64 * 32, 2, ZOFF_F32, ZOFF_F32);
+            t.shape(0, {64, 32}, {{0, 64, 32}});
+            t.add(48 * 48, 1, ZOFF_F32, ZOFF_F32);
+            t.shape(1, {48, 48}, {{0, 48, 48}});
+            t.add(77, 1, ZOFF_F32, ZOFF_F32);
+        });
+        std::atomic<uint64_t> elements{0}, flop{0}, done{0};
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            engine e = make_engine(t,
+                                   "{\"steps_per_print\": 1, \"optimizer\": {\"type\": \"Muon\"}, \"zero_optimization\": "
+                                   "{\"stage\": 1}}",
+                                   0, 0, job.comm_of(rank));
+            zoff_plan_info before = ZOFF_PLAN_INFO_INIT, after = ZOFF_PLAN_INFO_INIT;
+            ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &before));
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &after));
+            EXPECT_EQ(e->walk.matrices.all.memory.map.bytes, after.matrix_bytes);
+            EXPECT_EQ(before.matrix_bytes, after.matrix_bytes);
+            EXPECT_GT(after.memory_bytes, after.host_bytes + after.exchange_bytes + after.accumulator_bytes);
+            elements += after.matrix_elements;
+            flop += after.matrix_flop;
+            zoff_step_info info = new_info();
+            t.backward_all(0.1f);
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            done += (uint64_t)e->walk.matrices.all.flop; // all of them have a gradient
+            char json[2048];
+            ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, nullptr));
+            EXPECT_NE(nullptr, strstr(json, "\"orthogonalize_seconds\": ")) << json;
+        });
+        EXPECT_EQ(2 * 64 * 32 + 48 * 48u, elements);
+        EXPECT_EQ(2 * tall + square, flop);
+        EXPECT_EQ(2 * tall + square, done);
+        EXPECT_TRUE(log.contains("matrices: this rank updates ")) << ranks;
+        EXPECT_TRUE(log.contains(" orthogonalize 0.")) << ranks;
+        EXPECT_TRUE(log.contains(" GFLOP/s) checksums ")) << ranks;
+    }
+}
+
+// Lines of other optimizers stay as they are.
+TEST(Matrices, AreNotReportedWhereThereAreNone)
+{
+    log_catcher log;
+    trainer t(3);
+    t.add(64 * 32, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, "{\"steps_per_print\": 1}");
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    char json[2048];
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, nullptr));
+    EXPECT_EQ(nullptr, strstr(json, "orthogonalize"));
+    EXPECT_FALSE(log.contains("orthogonalize"));
+    EXPECT_FALSE(log.contains("matrices"));
 }
 
 TEST(Matrices, OverNcclAreRefused)

@@ -790,7 +790,7 @@ pub struct zoff_plan_info {
     pub device_host_bytes: u64,
     /// device memory: the states that offload_optimizer.ratio leaves there, with sums of their gradients; where the communicator reaches the device, staging and sums of the exchange; weights of the engine that are stored or whole there; and gradients that it lends, twice reduce_bucket_size at most. zoff.device_memory limits it
     pub device_bytes: u64,
-    /// DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes, device_host_bytes, speculation_bytes and nvme_memory_bytes. zoff.host_memory limits only the first
+    /// DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes, device_host_bytes, speculation_bytes, nvme_memory_bytes and matrix_bytes. zoff.host_memory limits only the first
     pub memory_bytes: u64,
     /// DRAM that this process can still allocate, by the machine and its cgroups
     pub memory_free_bytes: u64,
