@@ -85,6 +85,32 @@ TEST_F(trainer, agrees_with_zoff_in_dram_and_on_nvme)
     }
 }
 
+// Muon updates the matrices, and AdamW the rest. `--optimizer muon` of this trainer is its configuration.
+TEST_F(trainer, trains_with_muon_in_dram_and_on_nvme)
+{
+    std::string nvme = read_file(GPT_FOLDER "/small-muon.json");
+    const std::string cpu = "\"device\": \"cpu\" }\n  }";
+    ASSERT_NE(std::string::npos, nvme.find(cpu));
+    nvme.replace(nvme.find(cpu), cpu.size(),
+                 "\"device\": \"nvme\", \"nvme_path\": \".\" }, \"sub_group_size\": 4096\n  }, \"zoff\": "
+                 "{\"host_memory\": \"192KiB\"}");
+    write_file(folder.file("nvme.ds"), nvme);
+    shell_result r = run("dram", "--steps 20 --config " GPT_FOLDER "/small-muon.json", "ZOFF_LOG_LEVEL=info");
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_NE(std::string::npos, r.output.find("Muon updates 8 matrices in 4 parameters (0.02458 M elements), AdamW 12 other"))
+        << r.output;
+    r = run("nvme", "--steps 20 --config nvme.ds");
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(value("dram", "loss_bits"), value("nvme", "loss_bits"));
+    EXPECT_EQ(value("dram", "weights_hash"), value("nvme", "weights_hash"));
+    EXPECT_GT(number("nvme", "chunk_count"), 1);
+    const auto losses = numbers("dram", "losses");
+    ASSERT_EQ(20u, losses.size());
+    EXPECT_LT(losses.back(), losses.front() - 0.5) << losses.front();
+    run("adamw", "--steps 20 --config " GPT_FOLDER "/small-dram.json");
+    EXPECT_NE(value("adamw", "loss_bits"), value("dram", "loss_bits"));
+}
+
 // The forward pass of each step runs beside the step before it.
 TEST_F(trainer, hides_steps_without_changing_a_bit)
 {
