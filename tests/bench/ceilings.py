@@ -52,6 +52,9 @@ CEILINGS = {
     "(all_gather|reduce_scatter)_(vs_mpi|bytes)_.*|(fetches_)?hidden_share(_by_itself)?|wall_over_slowest|slices_over_memcpy_both": ONE,
     "bytes_per_parameter": lambda time: 4.0,
     "pageable_copies|bounced_bytes": NONE,
+    # bench/muon
+    "openblas_.*|peak_.*|two_threads": ONE,
+    "gram_.*": lambda time: 65 / 38,  # by the operations, m = 4 n
 }
 
 

@@ -27,7 +27,7 @@ INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
 PRINTS = {"src/base/log.c"}
 # These use the public headers except for functions that those lack.
-LOOKS_INSIDE = {"bench/comm.c", "bench/cpu_adam_cells.c", "bench/cpu_adam_formats.c", "bench/device.c"}
+LOOKS_INSIDE = {"bench/comm.c", "bench/cpu_adam_cells.c", "bench/cpu_adam_formats.c", "bench/device.c", "bench/muon.c"}
 # The prefix of a room, if it is not the name of its folder.
 PREFIX = {"cpu_adam": "adam"}
 
