@@ -29,6 +29,7 @@ typedef struct zoff_product {
 
 enum {
     PRODUCT_BLOCK = 256,    /* k of a block */
+    PRODUCT_LINE = 16,      /* elements of a cache line */
     PRODUCT_GROUP = 144,    /* rows of A that are copied at a time, so that they stay in the second cache */
     ZOFF_PRODUCT_ROWS = 12, /* whole tiles of each table */
     ZOFF_PRODUCT_COLS = 128,
@@ -39,7 +40,8 @@ static inline size_t zoff_adam_product_scratch(size_t part_rows, size_t part_col
 {
     const size_t rows = (part_rows + ZOFF_PRODUCT_ROWS - 1) / ZOFF_PRODUCT_ROWS * ZOFF_PRODUCT_ROWS;
     const size_t cols = (part_cols + ZOFF_PRODUCT_COLS - 1) / ZOFF_PRODUCT_COLS * ZOFF_PRODUCT_COLS;
-    return rows * cols + PRODUCT_BLOCK * cols + PRODUCT_BLOCK * PRODUCT_GROUP;
+    return rows * cols + (PRODUCT_BLOCK + PRODUCT_LINE / 2) * cols + (PRODUCT_BLOCK + PRODUCT_LINE / 6) * PRODUCT_GROUP +
+           PRODUCT_GROUP;
 }
 
 /* clang-format off */

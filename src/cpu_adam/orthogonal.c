@@ -75,7 +75,7 @@ enum {
     PART_FLOP = 1000000000, /* about as many operations has a part */
     TEAM_FLOP = 4000000,    /* a stage with fewer operations has one thread */
     HIGH = 32 * ZOFF_PRODUCT_ROWS,
-    WIDE = 2 * ZOFF_PRODUCT_COLS, /* a part of a matrix that is not changed in place */
+    WIDE = 4 * ZOFF_PRODUCT_COLS, /* a part of a matrix that is not changed in place */
 };
 
 static size_t least_side(const zoff_orthogonal *o)
@@ -138,7 +138,7 @@ double zoff_adam_orthogonal_flop(size_t rows, size_t cols, const zoff_muon_const
 static size_t thickness(size_t length, size_t unit)
 {
     const size_t wanted = TOTALS / length / unit * unit;
-    return zoff_base_bits_min(zoff_base_bits_max(wanted, zoff_base_bits_align(96, unit)), zoff_base_bits_align(256, unit));
+    return zoff_base_bits_min(zoff_base_bits_max(wanted, zoff_base_bits_align(96, unit)), zoff_base_bits_align(512, unit));
 }
 
 /* Elements of the matrices in the scratch: n x n each, from a cache line on. */

@@ -65,39 +65,62 @@ static __attribute__((noinline)) void product_tile(const float *a, const float *
 #undef R
 }
 
-/* Copy `count` rows of memory, of which each belongs to one k, to a strip of `most` elements for each k. The rest is zero. */
-ZOFF_KERNEL_INLINE void product_copy(float *to, size_t most, const float *from, size_t stride, size_t count, size_t depth)
+/* The block of a factor is a list of strips, each with the elements of a tile for every k. Between strips is one cache line,
+ * because strips at a power of two as their distance would have no place in the first cache. */
+ZOFF_KERNEL_INLINE size_t product_strip(size_t thick, size_t depth)
 {
-    if (count < most)
-        memset(to, 0, most * depth * sizeof *to);
-    for (size_t k = 0; k < depth; k++, to += most, from += stride) {
-        if (count == most)
-            __builtin_memcpy(to, from, most * sizeof *to);
-        else
-            memcpy(to, from, count * sizeof *to);
+    return thick * depth + PRODUCT_LINE;
+}
+
+/* Fetch a row that the loop reads later: rows are short, and the prefetchers of CPUs do not know the next one. Bytes behind the
+ * array may be fetched, too, because a prefetch is no access. */
+ZOFF_KERNEL_INLINE void product_ask(const float *row, size_t count)
+{
+    for (size_t i = 0; i < count; i += PRODUCT_LINE)
+        __builtin_prefetch((const void *)((uintptr_t)row + i * sizeof *row));
+}
+
+/* Copy a block whose rows of memory belong to one k each, and have `count` elements, to strips of `thick`. Behind the last one
+ * are zeros. */
+ZOFF_KERNEL_INLINE void product_copy(float *to, size_t thick, const float *from, size_t stride, size_t count, size_t depth)
+{
+    const size_t strip = product_strip(thick, depth), rest = count % thick;
+    for (size_t k = 0; k < depth; k++, to += thick, from += stride) {
+        float *at = to;
+        product_ask(from + 4 * stride, count);
+        for (size_t i = 0; i + thick <= count; i += thick, at += strip)
+            __builtin_memcpy(at, from + i, thick * sizeof *at);
+        for (size_t i = 0; rest && i < thick; i++)
+            at[i] = i < rest ? from[count - rest + i] : 0;
     }
 }
 
-/* The same, where `count` rows of memory have all k each. Four rows at a time, because more lines at a power of two as their
+/* Copy a block whose rows of memory have all k each. Four rows at a time, because more lines at a power of two as their
  * distance would have no place in the first cache. */
-ZOFF_KERNEL_INLINE void product_turn(float *to, size_t most, const float *from, size_t stride, size_t count, size_t depth)
+ZOFF_KERNEL_INLINE void product_turn(float *to, size_t thick, const float *from, size_t stride, size_t count, size_t depth)
 {
-    size_t row = 0;
-    if (count < most)
-        memset(to, 0, most * depth * sizeof *to);
-    for (; row + 4 <= count; row += 4) {
-        const float *a = from + row * stride, *b = a + stride, *c = b + stride, *d = c + stride;
-        for (size_t k = 0; k < depth; k++) {
-            float *at = to + k * most + row;
-            at[0] = a[k];
-            at[1] = b[k];
-            at[2] = c[k];
-            at[3] = d[k];
+    const size_t strip = product_strip(thick, depth);
+    for (size_t first = 0; first < count; first += thick, to += strip) {
+        const size_t rows = count - first < thick ? count - first : thick;
+        size_t row = 0;
+        if (rows < thick)
+            memset(to, 0, thick * depth * sizeof *to);
+        for (; row + 4 <= rows; row += 4) {
+            const float *a = from + (first + row) * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+            for (size_t next = 4; next < 8; next++)
+                product_ask(a + next * stride, depth);
+            for (size_t k = 0; k < depth; k++) {
+                float *at = to + k * thick + row;
+                at[0] = a[k];
+                at[1] = b[k];
+                at[2] = c[k];
+                at[3] = d[k];
+            }
         }
-    }
-    for (; row < count; row++) {
-        for (size_t k = 0; k < depth; k++)
-            to[k * most + row] = from[row * stride + k];
+        for (; row < rows; row++) {
+            for (size_t k = 0; k < depth; k++)
+                to[k * thick + row] = from[(first + row) * stride + k];
+        }
     }
 }
 
@@ -106,24 +129,24 @@ ZOFF_KERNEL_INLINE size_t product_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The block of k from `k` on, of rows [i, i + height) of A. */
-ZOFF_KERNEL_INLINE void product_pack_a(const zoff_product *p, float *to, size_t i, size_t k, size_t depth)
+/* The block of k from `k` on, of rows [i, end) of A. */
+static __attribute__((noinline)) void product_pack_a(const zoff_product *p, float *to, size_t i, size_t end, size_t k,
+                                                     size_t depth)
 {
-    const size_t count = product_least(p->rows - i, product_height());
     if (p->a_turned)
-        product_copy(to, product_height(), p->a + k * p->a_stride + i, p->a_stride, count, depth);
+        product_copy(to, product_height(), p->a + k * p->a_stride + i, p->a_stride, end - i, depth);
     else
-        product_turn(to, product_height(), p->a + i * p->a_stride + k, p->a_stride, count, depth);
+        product_turn(to, product_height(), p->a + i * p->a_stride + k, p->a_stride, end - i, depth);
 }
 
-/* The same of columns [j, j + width) of B. */
-ZOFF_KERNEL_INLINE void product_pack_b(const zoff_product *p, float *to, size_t j, size_t k, size_t depth)
+/* The same of columns [j, end) of B. */
+static __attribute__((noinline)) void product_pack_b(const zoff_product *p, float *to, size_t j, size_t end, size_t k,
+                                                     size_t depth)
 {
-    const size_t count = product_least(p->cols - j, product_width());
     if (p->b_turned)
-        product_turn(to, product_width(), p->b + j * p->b_stride + k, p->b_stride, count, depth);
+        product_turn(to, product_width(), p->b + j * p->b_stride + k, p->b_stride, end - j, depth);
     else
-        product_copy(to, product_width(), p->b + k * p->b_stride + j, p->b_stride, count, depth);
+        product_copy(to, product_width(), p->b + k * p->b_stride + j, p->b_stride, end - j, depth);
 }
 
 /* Write a tile of the output, whose first element is (i, j). */
@@ -144,10 +167,6 @@ static void product_give(const zoff_product *p, const float *totals, size_t i, s
             v_store(p->out + place, x, left);
         }
     }
-    for (size_t col = j; p->lower && col < product_least(p->cols, j + product_width()); col++) {
-        for (size_t row = i > col ? i : col + 1; row < bottom; row++)
-            p->out[col * p->out_stride + row] = p->out[row * p->out_stride + col];
-    }
 }
 
 /* The first tile of a column of tiles that has elements of the output. `i`: the first row of that column. */
@@ -156,25 +175,38 @@ ZOFF_KERNEL_INLINE size_t product_first(const zoff_product *p, size_t i, size_t 
     return p->lower && j > i ? (j - i) / product_height() : 0;
 }
 
+/* Mirror the part of the lower triangle with these rows and columns, in squares of a cache line. */
+static void product_mirror(const zoff_product *p, size_t top, size_t bottom, size_t left, size_t right)
+{
+    for (size_t i = left > top ? left : top, stop; i < bottom; i = stop) {
+        stop = product_least(bottom, (i / PRODUCT_LINE + 1) * PRODUCT_LINE);
+        for (size_t j = left, end; j < product_least(right, stop); j = end) {
+            end = product_least(right, (j / PRODUCT_LINE + 1) * PRODUCT_LINE);
+            for (size_t col = j; col < end; col++) {
+                for (size_t row = i > col ? i : col + 1; row < stop; row++)
+                    p->out[col * p->out_stride + row] = p->out[row * p->out_stride + col];
+            }
+        }
+    }
+}
+
 /* Compute rows [top, bottom) and columns [left, right) of the output. */
 static void product_part(const zoff_product *p, size_t top, size_t bottom, size_t left, size_t right)
 {
     const size_t height = product_height(), width = product_width(), tile = height * width, group = PRODUCT_GROUP / height;
     const size_t down = (bottom - top + height - 1) / height, across = (right - left + width - 1) / width;
-    float *totals = p->scratch, *b = totals + down * across * tile, *a = b + across * width * PRODUCT_BLOCK;
+    float *totals = p->scratch, *b = totals + down * across * tile, *a = b + across * product_strip(width, PRODUCT_BLOCK);
     for (size_t k = 0, depth; k < p->depth; k += depth) {
         depth = product_least(p->depth - k, PRODUCT_BLOCK);
-        for (size_t s = 0; s < across; s++)
-            product_pack_b(p, b + s * width * depth, left + s * width, k, depth);
+        const size_t a_strip = product_strip(height, depth), b_strip = product_strip(width, depth);
+        product_pack_b(p, b, left, right, k, depth);
         for (size_t t = product_first(p, top, left), end; t < down; t = end) {
             end = product_least(down, t + group);
-            for (size_t u = t; u < end; u++)
-                product_pack_a(p, a + (u - t) * height * depth, top + u * height, k, depth);
+            product_pack_a(p, a, top + t * height, product_least(bottom, top + end * height), k, depth);
             for (size_t s = 0; s < across; s++) {
                 const size_t first = product_first(p, top, left + s * width);
                 for (size_t u = first > t ? first : t; u < end; u++)
-                    product_tile(a + (u - t) * height * depth, b + s * width * depth, depth, totals + (s * down + u) * tile,
-                                 k == 0);
+                    product_tile(a + (u - t) * a_strip, b + s * b_strip, depth, totals + (s * down + u) * tile, k == 0);
             }
         }
     }
@@ -182,6 +214,8 @@ static void product_part(const zoff_product *p, size_t top, size_t bottom, size_
         for (size_t u = product_first(p, top, left + s * width); u < down; u++)
             product_give(p, totals + (s * down + u) * tile, top + u * height, left + s * width);
     }
+    if (p->lower)
+        product_mirror(p, top, bottom, left, right);
 }
 
 static void kernel_product(const zoff_product *p, size_t begin, size_t count)
