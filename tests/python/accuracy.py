@@ -5,11 +5,15 @@ import os
 import struct
 import subprocess
 import unittest
+from ctypes import byref
 
 import torch
 
 import zoff
-from models import SHAPES, TORCH, Folders, Gradients, apart, copies, distance, equal, named, weights
+from models import MATRICES, SHAPES, TORCH, Folders, Gradients, apart, copies, distance, equal, named, weights, with_matrices
+from zoff import _api as api
+from zoff._load import lib
+from zoff.cohort import DTYPES
 
 STEPS = 200
 KINDS = (
@@ -95,3 +99,90 @@ class Accuracy(Folders, unittest.TestCase):
                             optimizer.step()
                         self.assertTrue(equal(ours, theirs))
                         self.assertEqual(len(SHAPES), len(ours))
+
+
+class Muon(Folders, unittest.TestCase):
+    NUMBERS = (
+        {"lr": 1e-2, "ns_method": "standard"},
+        {"lr": 1e-2, "weight_decay": 0, "momentum": 0.9, "nesterov": False, "adjust_lr_fn": "match_rms_adamw", "adam_lr": 3e-3},
+        {"lr": 1e-2, "ns_steps": 3, "adjust_lr_fn": "spectral_unclamped"},
+    )
+
+    @staticmethod
+    def adamw(params, lr, weight_decay=0.1, adam_lr=None, **_):
+        return torch.optim.AdamW(params, adam_lr or lr, (0.9, 0.95), 1e-10, weight_decay)
+
+    @staticmethod
+    def step(param, moment, shape, lr, weight_decay=0.1, momentum=0.95, nesterov=True, ns_steps=5, adjust_lr_fn=None, **_):
+        """torch.optim.Muon without rounding, on all matrices of a parameter."""
+        moment.lerp_(param.grad, 1 - momentum)
+        x = (param.grad.lerp(moment, momentum) if nesterov else moment).reshape(-1, *shape)
+        x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+        for _ in range(ns_steps):
+            gram = x @ x.mT
+            x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+        rows, cols = shape
+        scale = {None: max(1, rows / cols) ** 0.5, "match_rms_adamw": 0.2 * max(shape) ** 0.5, "spectral_unclamped": (rows / cols) ** 0.5}
+        param.data.mul_(1 - lr * weight_decay).sub_(x.reshape(param.shape), alpha=lr * scale[adjust_lr_fn])
+
+    def test_muon_is_that_of_torch_without_its_rounding(self):
+        for numbers in self.NUMBERS:
+            names = list(MATRICES)
+            ours = with_matrices()
+            params = [param for _, param in ours]
+            first, exact, theirs = copies(params), copies(params, torch.float64), copies(params)
+            moments, plain = [torch.zeros_like(param) for param in exact], [n for n, name in enumerate(names) if not MATRICES[name][1]]
+            flat = [n for n, name in enumerate(names) if MATRICES[name][0] == MATRICES[name][1]]
+            optimizers, gradients = [zoff.Muon(ours, **numbers), self.adamw([exact[n] for n in plain], **numbers)], Gradients()
+            if hasattr(torch.optim, "Muon"):
+                known = {key: value for key, value in numbers.items() if key not in ("ns_method", "adam_lr")}
+                optimizers.append(torch.optim.Muon([theirs[n] for n in flat], **known))
+            for _ in range(50):
+                gradients.give(params, exact, theirs)
+                for optimizer in optimizers:
+                    optimizer.step()
+                for n, name in enumerate(names):
+                    if MATRICES[name][1]:
+                        self.step(exact[n], moments[n], MATRICES[name][1], **numbers)
+            for n, name in enumerate(names):
+                away = apart([params[n]], [exact[n]]) / apart([first[n]], [exact[n]])
+                with self.subTest(numbers=numbers, name=name):
+                    self.assertLessEqual(away, 5e-5)
+                    if n in flat and len(optimizers) == 3:
+                        self.assertLessEqual(100 * away, apart([theirs[n]], [exact[n]]) / apart([first[n]], [exact[n]]))
+
+    @staticmethod
+    def over_memory(hyper, t, param, master, m, v, shape):
+        """zoff_optimizer_step() on each matrix, or on all elements."""
+        count = shape[0] * shape[1] if shape else param.numel()
+        at = lambda tensor, first: tensor.data_ptr() + first * tensor.element_size()
+        for first in range(0, param.numel(), count):
+            tensor = api.zoff_optimizer_tensor(count=count, master=at(master, first), m=at(m, first), v=None if shape else at(v, first),
+                                               grad=at(param.grad, first), grad_dtype=DTYPES[param.dtype], rows=shape[0] if shape else 0,
+                                               cols=shape[1] if shape else 0)
+            if param.dtype is not torch.float32:
+                tensor.copy_out, tensor.copy_dtype = at(param, first), DTYPES[param.dtype]
+            assert lib.zoff_optimizer_step(byref(hyper), t, 1.0, byref(tensor)) == 0, lib.zoff_last_error()
+
+    def test_the_bits_are_those_of_the_step_over_memory(self):
+        for where in ("dram", "nvme", "persist"):
+            for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                with self.subTest(where=where, dtype=dtype):
+                    ours = with_matrices(dtype)
+                    config = self.config("nvme", persist=True) if where == "persist" else self.config(where)
+                    optimizer, gradients = zoff.Muon(ours, lr=0.02, adam_lr=1e-3, config=config), Gradients()
+                    optimizer.open()
+                    theirs = copies([param for _, param in ours])
+                    masters = [param.detach() if dtype is torch.float32 else param.detach().float() for param in theirs]
+                    moments = [(torch.zeros(param.shape), torch.zeros(param.shape)) for param in theirs]
+                    for t in range(1, 4):
+                        gradients.give([param for _, param in ours], theirs)
+                        optimizer.step()
+                        for (_, shape), param, master, (m, v) in zip(MATRICES.values(), theirs, masters, moments):
+                            self.over_memory(optimizer._hypers()[0], t, param, master, m, v, shape)
+                    self.assertTrue(equal([param for _, param in ours], theirs))
+                    for its, (_, shape), (m, v) in zip(optimizer.state_dict()["state"].values(), MATRICES.values(), moments):
+                        self.assertEqual({"step", *(("momentum_buffer",) if shape else ("exp_avg", "exp_avg_sq")), *(() if dtype is torch.float32 else ("master",))},
+                                         set(its))
+                        self.assertTrue(torch.equal(its["momentum_buffer" if shape else "exp_avg"], m))
+                    optimizer.close()

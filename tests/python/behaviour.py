@@ -61,6 +61,39 @@ class Arguments(Folders, unittest.TestCase):
         self.assertIsNone(type("Own", (zoff.AdamW,), {}).__doc__)
         self.assertIn("'zoff.threads': '1'", repr(zoff.Config(threads=1)))
 
+    def test_muon_refuses_what_it_would_not_train_rightly(self):
+        matrix, cut = weights(shapes=[(4, 6)]), weights(shapes=[(4, 6)])[0]
+        cut._local_tensor = cut.detach()[:2]  # as of a parameter that ranks share
+        for words, kind, call in (
+            ("w is cut over ranks, and Muon needs whole matrices; use zoff.AdamW", ValueError, lambda: zoff.Muon([("w", cut)]).open()),
+            ("a parameter of the shape \\(1537,\\) has no name, and names decide", ValueError, lambda: zoff.Muon(weights())),
+            ("eps is 1e-08; zoff.Muon divides by a norm plus 1e-07", ValueError, lambda: zoff.Muon(matrix, eps=1e-8)),
+            ("ns_coefficients is \\(1, 2, 3\\); zoff.Muon has \\(3.4445", ValueError, lambda: zoff.Muon(matrix, ns_coefficients=(1, 2, 3))),
+            ("adjust_lr_fn is 'none'; zoff.Muon has None, 'original'", ValueError, lambda: zoff.Muon(matrix, adjust_lr_fn="none")),
+            ("momentum is 1; it must lie in", ValueError, lambda: zoff.Muon(matrix, momentum=1)),
+            ("adam_lr is 0.1 and lr is 0; adam_lr", ValueError, lambda: zoff.Muon(matrix, lr=0, adam_lr=0.1)),
+            ("zoff.muon_scale is \"spectral\"; pass it to zoff.Muon as adjust_lr_fn", ValueError,
+             lambda: zoff.Muon(matrix, config=zoff.Config().set("zoff.muon_scale", "spectral"))),
+            ("w has its rows and columns in another order in memory", ValueError,
+             lambda: zoff.Muon([("w", torch.nn.Parameter(torch.ones(4, 6).T))]).open()),
+            ("w has 5 dimensions.*zoff.adam_params", zoff.Error, lambda: zoff.Muon([("w", torch.nn.Parameter(torch.ones(2, 2, 2, 2, 2)))]).open()),
+        ):
+            with self.subTest(words=words), self.assertRaisesRegex(kind, words):
+                call()
+
+    def test_both_rates_of_muon_follow_a_scheduler_and_groups(self):
+        model = {"fc": weights(shapes=[(4, 6)])[0], "bias": weights(shapes=[(6,)])[0]}
+        optimizer = zoff.Muon([{"params": list(model.items()), "lr": 0.1}], lr=1.0, adam_lr=0.02)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+        for step in range(3):
+            hyper = optimizer._hypers()[0]
+            self.assertAlmostEqual(0.1 * 0.5**step, hyper.lr)
+            self.assertAlmostEqual(0.02 * 0.5**step, hyper.adam_lr)
+            Gradients().give(list(model.values()))
+            optimizer.step()
+            schedule.step()
+        self.assertEqual(0.02, zoff.Muon(weights(shapes=[(4, 6)]), lr=0.02)._hypers()[0].adam_lr)
+
     def test_a_folder_is_looked_for_at_once(self):
         folder = self.folder()
         for missing, kind in ((os.path.join(folder, "missing"), FileNotFoundError), (__file__, NotADirectoryError)):

@@ -150,6 +150,14 @@ class Training(Engines):
                         self.assertLess(plan["weight_host_bytes"], plan["weight_bytes"] * 0.6)
                         self.assertEqual(plan["weight_bytes"], sum(param.numel() * dtype.itemsize for param in ours.parameters()))
 
+    def test_muon_over_weights_of_the_engine(self):
+        for where in ("dram", "nvme"):
+            ours, theirs = make(), make()
+            engine, optimizer = self.engine(ours, where, optimizer="Muon", adam_lr=1e-3), zoff.Muon(theirs.named_parameters(), lr=3e-3, adam_lr=1e-3)
+            self.assertEqual(self.plain(theirs, optimizer, 4), self.train(engine, 4))
+            self.assertTrue(equal(theirs.parameters(), weights_of(engine)))
+            self.assertIn("momentum_buffer", {key for its in engine.optimizer.state_dict()["state"].values() for key in its})
+
     def test_modules_that_use_parameters_of_others(self):
         x = torch.randn(5, 7, 12, generator=torch.Generator().manual_seed(3))
         for where in ("dram", "nvme"):

@@ -9,12 +9,19 @@ import zoff
 
 FULL = os.environ.get("ZOFF_TEST_FULL", "0") != "0"
 SHAPES = ((33, 17), (1537,), (5, 3, 3, 3), ())
+MATRICES = {"fc.weight": ((33, 17), (33, 17)), "wide.weight": ((12, 80), (12, 80)), "experts": ((3, 10, 6), (10, 6)), "conv.weight": ((5, 3, 3, 3), (5, 27)),
+            "embed.weight": ((9, 7), None), "bias": ((1537,), None), "scale": ((), None)}  # shapes, and those of their matrices for Muon
 TORCH = {zoff.AdamW: torch.optim.AdamW, zoff.Adam: torch.optim.Adam, zoff.Adagrad: torch.optim.Adagrad, zoff.SGD: torch.optim.SGD}
 
 
 def weights(dtype=torch.float32, shapes=SHAPES, seed=0):
     chance = torch.Generator().manual_seed(seed)
     return [torch.nn.Parameter((0.05 * torch.randn(shape, generator=chance)).to(dtype)) for shape in shapes]
+
+
+def with_matrices(dtype=torch.float32):
+    """[(name, parameter)] of MATRICES."""
+    return list(zip(MATRICES, weights(dtype, [shape for shape, _ in MATRICES.values()])))
 
 
 def named(params):

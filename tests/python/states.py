@@ -16,7 +16,7 @@ from zoff import _api as api
 from zoff._load import lib
 from zoff.checkpoint import Reader
 from zoff.errors import check
-from models import TORCH, Folders, Gradients, copies, distance, equal, named, weights
+from models import MATRICES, TORCH, Folders, Gradients, copies, distance, equal, named, weights, with_matrices
 
 HOW = ("tensors", "mapped", "reference", "save")
 
@@ -112,6 +112,50 @@ class RoundTrips(Folders, unittest.TestCase):
                 self.assertLessEqual(distance(back, straight), 1e-6)
                 expected = reference.state[straight[0]]
                 self.assertLessEqual(distance([third.state_dict()["state"][0][name] for name in expected], expected.values()), 1e-5)
+
+    def test_muon_goes_on_with_its_states_and_with_those_of_torch(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            ours, gradients = with_matrices(dtype), Gradients()
+            first = zoff.Muon(ours, lr=0.02, adam_lr=1e-3)
+            params = [param for _, param in ours]
+            for _ in range(3):
+                gradients.give(params)
+                first.step()
+            other = list(zip(MATRICES, copies(params)))
+            second = zoff.Muon(other, lr=1.0, config=self.config("nvme"))
+            second.load_state_dict(through_a_file(first.state_dict()))
+            again = [param for _, param in other]
+            for _ in range(2):
+                gradients.give(params, again)
+                first.step()
+                second.step()
+            self.assertTrue(equal(again, params))
+            self.assertEqual(0.05, second.param_groups[0]["adam_lr_ratio"])
+        if hasattr(torch.optim, "Muon"):
+            theirs, mine = weights(shapes=[(33, 17), (12, 80)]), weights(shapes=[(33, 17), (12, 80)])
+            torchs, its = torch.optim.Muon(theirs), zoff.Muon(mine)
+            for optimizer, model in ((torchs, theirs), (its, mine)):
+                gradients = Gradients()
+                gradients.give(model)
+                optimizer.step()
+            moments = [state["momentum_buffer"] for state in torchs.state.values()]
+            loaded = torch.optim.Muon(copies(mine))
+            loaded.load_state_dict(through_a_file(its.state_dict()))
+            self.assertLessEqual(distance([state["momentum_buffer"] for state in loaded.state.values()], moments), 1e-7)
+            loaded.step()
+            back = zoff.Muon(copies(theirs))
+            back.load_state_dict(through_a_file(torchs.state_dict()))
+            self.assertTrue(equal([state["momentum_buffer"] for state in back.state_dict()["state"].values()], moments))
+
+    def test_states_of_a_matrix_are_not_those_of_another_parameter(self):
+        model = with_matrices()
+        first = zoff.Muon(model)
+        Gradients().give([param for _, param in model])
+        first.step()
+        config = zoff.Config().set("zoff.adam_params", ["fc.weight"])
+        second = zoff.Muon(list(zip(MATRICES, copies([param for _, param in model]))), config=config)
+        with self.assertRaisesRegex(ValueError, "fc.weight has the states momentum_buffer, and needs exp_avg, exp_avg_sq"):
+            second.load_state_dict(first.state_dict())
 
     def test_a_mapped_state_is_in_files_without_a_name(self):
         model, optimizer, _ = self.trained(torch.bfloat16, "nvme", "auto")

@@ -10,7 +10,7 @@ from ._api import VERSION as __version__
 from .config import Config
 from .errors import Comm, Corrupt, Error, Io, NoMemory, NoSpace, Unsupported
 
-_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "CPUAdam", "CPUAdamW", "Lion", "SGD", "StepInfo")
+_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "CPUAdam", "CPUAdamW", "Lion", "Muon", "SGD", "StepInfo")
 __all__ = ["Comm", "Config", "Corrupt", "Error", "Io", "NoMemory", "NoSpace", "Unsupported", "__version__", *_OPTIMIZERS]
 
 _messages.begin()

@@ -371,6 +371,10 @@ class Cohort:
         for first in range(0, member.count, self.range_count):
             yield first, min(self.range_count, member.count - first)
 
+    def has(self, member, kind):
+        """Whether a parameter has a state."""
+        return lib.zoff_state_read(self.handle, member.index, kind, 0, 0, None) >= 0
+
     def read(self, member, addresses):
         """Copy states to memory, {kind: address}: all kinds of one range before the next, which reads each chunk once."""
         for first, count in self._ranges(member):

@@ -152,8 +152,16 @@ class Optimizer(torch.optim.Optimizer):
         hyper.lr, hyper.weight_decay = float(group["lr"]), float(group["weight_decay"])
 
     def _kinds(self, group):
-        """The states of a parameter, by the names of torch."""
+        """The states that a parameter may have, by the names of torch."""
         raise NotImplementedError
+
+    def _kept(self, kinds, cohort, member):
+        """Those that it has."""
+        return kinds
+
+    def _loadable(self, kinds, states):
+        """Those that these states, of a state dict, can be."""
+        return kinds
 
     def _hypers(self):
         hypers = (api.zoff_optimizer_hyper * len(self.param_groups))()
@@ -241,7 +249,10 @@ class Optimizer(torch.optim.Optimizer):
             for name in _NUMBERS:
                 if numbers.get(name) is not None:
                     setattr(hyper, name, numbers[name])
-        return self.COHORT(config, members, hypers, min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
+        cohort = self.COHORT(config, members, hypers, min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
+        for member in members if seal else ():
+            member.kinds = self._kept(member.kinds, cohort, member)
+        return cohort
 
     def _member(self, number, place, param):
         member = Member(param, self._name(number, place), number, self._kinds(self.param_groups[number]))
@@ -619,7 +630,7 @@ class Optimizer(torch.optim.Optimizer):
     def _switches(self):
         """Further keys of the groups of torch's optimizer, which it expects in a distributed checkpoint."""
         rule = getattr(torch.optim, self.TYPE, None)
-        return {key: value for key, value in rule([torch.zeros(1, device="cpu")]).defaults.items() if key not in self.defaults} if rule else {}
+        return {key: value for key, value in rule([torch.zeros(1, 1, device="cpu")]).defaults.items() if key not in self.defaults} if rule else {}
 
     def load_state_dict(self, state_dict):
         """Load states of this optimizer, or of the one of torch with the same rule. Weights in 16 bits become the rounded masters,
@@ -671,6 +682,8 @@ class Optimizer(torch.optim.Optimizer):
                 part.sort(key=lambda item: item[0][:2])
                 cohort = self._open([entry for entry, _ in part])
                 for member, (_, states) in zip(cohort.members, part):
+                    if not states.keys() <= member.kinds.keys():
+                        raise ValueError(f"{member.name} has the states {', '.join(states)}, and needs {', '.join(member.kinds)}")
                     tensors = {member.kinds[name]: self._in_layout(member, tensor) for name, tensor in states.items()}
                     cohort.write(member, {kind: tensor.data_ptr() for kind, tensor in tensors.items()})
                 cohort.set_count(t)
@@ -809,9 +822,10 @@ class Optimizer(torch.optim.Optimizer):
         """The number of steps and the states of a parameter in a state dict."""
         number, place, param = entry
         name, kinds = self._name(number, place), self._kinds(self.param_groups[number])
+        states = {key: value for key, value in its.items() if key != "step" and value is not None}
+        kinds = self._loadable(kinds, states)
         if param.dtype is not torch.float32:
             kinds["master"] = api.ZOFF_STATE_MASTER
-        states = {key: value for key, value in its.items() if key != "step" and value is not None}
         if "step" not in its and not states:
             return 0, {}
         unknown = sorted(set(states) - {*kinds, "master"})
@@ -931,6 +945,97 @@ class SGD(Optimizer):
 
     def _kinds(self, group):
         return {"momentum_buffer": api.ZOFF_STATE_M} if group["momentum"] else {}
+
+
+class Muon(Optimizer):
+    """torch.optim.Muon for matrices, and AdamW for all other parameters.
+
+    Each parameter with two dimensions or more is a matrix, or a stack of matrices, unless its name has "embed", "lm_head", "wte" or
+    "wpe" in it. The keys zoff.muon_params, zoff.adam_params and zoff.muon_rows of the configuration change that. Without names all
+    parameters must have two dimensions.
+
+    `adam_lr` is the rate of the others, and None is that of matrices. Its ratio to `lr` stays, so a scheduler changes both.
+    `adam_betas` and `adam_eps` are theirs, too.
+
+    `ns_coefficients` are those of torch, or "quintic", "polar_express", "cans" or "deepseekv4". `ns_method` is "gram" or "standard".
+    `adjust_lr_fn` has the values of torch, and "spectral"."""
+
+    RULE, TYPE = api.ZOFF_OPTIMIZER_MUON, "Muon"
+    SIMPLE, EPS = (3.4445, -4.775, 2.0315), 1e-7
+    CHOICES = {
+        "ns_coefficients": {SIMPLE: api.ZOFF_MUON_SIMPLE, "simple": api.ZOFF_MUON_SIMPLE, "quintic": api.ZOFF_MUON_QUINTIC,
+                            "polar_express": api.ZOFF_MUON_POLAR_EXPRESS, "cans": api.ZOFF_MUON_CANS, "deepseekv4": api.ZOFF_MUON_DEEPSEEKV4},
+        "ns_method": {"gram": api.ZOFF_MUON_GRAM, "standard": api.ZOFF_MUON_STANDARD},
+        "adjust_lr_fn": {None: api.ZOFF_MUON_SCALE_ORIGINAL, "original": api.ZOFF_MUON_SCALE_ORIGINAL,
+                         "match_rms_adamw": api.ZOFF_MUON_SCALE_MATCH_RMS_ADAMW, "spectral": api.ZOFF_MUON_SCALE_SPECTRAL,
+                         "spectral_unclamped": api.ZOFF_MUON_SCALE_UNIT_RMS_NORM}}
+
+    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=SIMPLE, eps=EPS, ns_steps=5,
+                 adjust_lr_fn=None, *, adam_lr=None, adam_betas=(0.9, 0.95), adam_eps=1e-10, ns_method="gram", **own):
+        self._adam_lr = adam_lr
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
+                                  "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn,
+                                  "adam_lr_ratio": 1.0, "adam_betas": adam_betas, "adam_eps": adam_eps, "ns_method": ns_method}, **own)
+
+    def _read_config(self):
+        super()._read_config()
+        for key, argument in (("zoff.muon_coefficients", "ns_coefficients"), ("zoff.muon_scale", "adjust_lr_fn")):
+            value, source = self._config.open().keys()[key]
+            if source != "default":
+                raise ValueError(f"{source}: {key} is {value}; pass it to zoff.Muon as {argument} instead, and leave the key out")
+
+    def add_param_group(self, param_group):
+        param_group = dict(param_group)
+        adam_lr, lr = param_group.pop("adam_lr", self._adam_lr), float(param_group.get("lr", self.defaults["lr"]))
+        if adam_lr is not None and "adam_lr_ratio" not in param_group:
+            if not (lr > 0 and adam_lr >= 0):
+                raise ValueError(f"adam_lr is {adam_lr} and lr is {lr:g}; adam_lr must not be negative, and is kept as a multiple of lr, which must "
+                                 "be above 0")
+            param_group["adam_lr_ratio"] = adam_lr / lr
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        odd = [] if "param_names" in group else [param for param in group["params"] if param.dim() != 2]
+        if odd:
+            self.param_groups.pop()
+            raise ValueError(f"zoff.Muon: a parameter of the shape {tuple(odd[0].shape)} has no name, and names decide which parameters are "
+                             "matrices: pass model.named_parameters()")
+
+    def _fill(self, hyper, group):
+        super()._fill(hyper, group)
+        chosen = {}
+        for key, choices in self.CHOICES.items():
+            value = tuple(group[key]) if isinstance(group[key], list) else group[key]
+            if value not in choices:
+                raise ValueError(f"{key} is {value!r}; zoff.Muon has {', '.join(map(repr, choices))}")
+            chosen[key] = choices[value]
+        if group["eps"] != self.EPS:
+            raise ValueError(f"eps is {group['eps']}; zoff.Muon divides by a norm plus {self.EPS}: leave it out, or pass adam_eps for AdamW")
+        hyper.momentum, hyper.nesterov, hyper.ns_steps = group["momentum"], group["nesterov"], group["ns_steps"]
+        hyper.coefficients, hyper.ns_method, hyper.scale = chosen["ns_coefficients"], chosen["ns_method"], chosen["adjust_lr_fn"]
+        hyper.adam_lr, hyper.eps = hyper.lr * group["adam_lr_ratio"], group["adam_eps"]
+        hyper.beta1, hyper.beta2 = map(float, group["adam_betas"])
+
+    def _member(self, number, place, param):
+        member = super()._member(number, place, param)
+        if param.dim() > 1 and member.part.shape != param.shape:
+            raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and Muon needs whole matrices; use zoff.AdamW")
+        if param.dim() > 1 and member.order != list(range(param.dim())) and (param.dim() < 4 or member.order[0] != 0):
+            raise ValueError(f"zoff: parameter {member.name} has its rows and columns in another order in memory (strides {member.stride}), and "
+                             "Muon's rate depends on it; make it contiguous, for example by param.data = param.data.contiguous()")
+        return member
+
+    def _kinds(self, group):
+        return {"momentum_buffer": api.ZOFF_STATE_M, "exp_avg": api.ZOFF_STATE_M, "exp_avg_sq": api.ZOFF_STATE_V}
+
+    def _kept(self, kinds, cohort, member):
+        return self._of_a_matrix(kinds, not cohort.has(member, api.ZOFF_STATE_V))
+
+    def _loadable(self, kinds, states):
+        return self._of_a_matrix(kinds, "momentum_buffer" in states)
+
+    @staticmethod
+    def _of_a_matrix(kinds, is_matrix):
+        return {key: kind for key, kind in kinds.items() if key == "master" or (key == "momentum_buffer") == is_matrix}
 
 
 def _as_cut(tensor, param):

@@ -28,7 +28,7 @@ from .cohort import DTYPES, Cohort, Member, local
 from .errors import check
 
 _BUFFERS = b"zoff.torch.buffers"
-_NAMES = ("Adagrad", "Adam", "AdamW", "Lion", "SGD")
+_NAMES = ("Adagrad", "Adam", "AdamW", "Lion", "Muon", "SGD")
 _STAGE3 = "zero_optimization."
 _COMPILED = "zoff.torch.Engine: the model is compiled, and compiled code does not borrow weights; leave torch.compile out"
 
