@@ -127,6 +127,8 @@ static void print_param(const inspection *s, size_t index, const zoff_checkpoint
     }
     if (p->tied_to)
         print_text(stdout, " tied to %s", p->tied_to);
+    else if (p->rule)
+        print_text(stdout, ", rule %s", p->rule);
     printf("\n");
 }
 
@@ -161,6 +163,8 @@ static json_t *json_param(const inspection *s, size_t index, const zoff_checkpoi
         json_object_set_new(states, KINDS[kind], state);
     }
     json_object_set_new(param, "states", states);
+    if (p->rule && !p->tied_to)
+        json_object_set_new(param, "rule", json_string(p->rule));
     return param;
 }
 

@@ -103,6 +103,11 @@ static bool list_ours(export *e, fault *f)
         if (p.tied_to && (zoff_checkpoint_reader_find(e->from, p.tied_to, &index) < 0 ||
                           zoff_checkpoint_reader_param(e->from, index, &owner) < 0))
             return library_fault(f);
+        if (p.rule)
+            return fault_set(f,
+                             "%s has the momentum of Muon, and universal folders of DeepSpeed have moments of Adam only; `zoff "
+                             "export` writes its weights",
+                             p.name);
         if (p.tied_to)
             p.states = owner.states;
         if (!add_param(e, i, &p, f))

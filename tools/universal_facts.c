@@ -53,6 +53,17 @@ static bool read_scaler(const pickle_value *state, universal_facts *out, fault *
     return true;
 }
 
+/* Whether DeepSpeed's Muon updates a group, which it marks. */
+static bool has_matrices(const pickle_value *groups)
+{
+    for (const pickle_item *item = groups && groups->type == PICKLE_LIST ? groups->first : NULL; item; item = item->next) {
+        const pickle_value *mark = pickle_find(item->value, "use_muon");
+        if (mark && mark->type == PICKLE_BOOL && mark->number)
+            return true;
+    }
+    return false;
+}
+
 static bool read_optimizer(const universal_folder *u, universal_facts *out, fault *f)
 {
     torch_file *t;
@@ -61,6 +72,12 @@ static bool read_optimizer(const universal_folder *u, universal_facts *out, faul
     const pickle_value *root = torch_file_root(t), *step = universal_optimizer_step(root);
     const pickle_value *scaler = universal_optimizer_scaler(root);
     bool ok = !scaler || read_scaler(scaler, out, f);
+    if (ok && (has_matrices(pickle_find(root, "param_groups")) ||
+               has_matrices(pickle_find(pickle_find(root, "optimizer_state_dict"), "param_groups"))))
+        ok = fault_set(f,
+                       "%s: its optimizer is Muon, and universal folders of DeepSpeed have moments of Adam only; save the "
+                       "weights as safetensors, and import these",
+                       u->path);
     if (ok && out->step < 0 && step)
         ok = torch_file_number(t, step, &out->step, f);
     torch_file_close(t);

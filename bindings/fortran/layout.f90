@@ -183,7 +183,7 @@ program layout
       c_loc(the_checkpoint_info)), 104, int(c_sizeof(the_checkpoint_info%data_count)), 8)
    call compare("zoff_checkpoint_info%pinned", away(c_loc(the_checkpoint_info%pinned), c_loc(the_checkpoint_info)), &
       112, int(c_sizeof(the_checkpoint_info%pinned)), 1)
-   call compare("zoff_checkpoint_param", 0, 0, int(c_sizeof(the_checkpoint_param)), 72)
+   call compare("zoff_checkpoint_param", 0, 0, int(c_sizeof(the_checkpoint_param)), 80)
    call compare("zoff_checkpoint_param%struct_size", away(c_loc(the_checkpoint_param%struct_size), &
       c_loc(the_checkpoint_param)), 0, int(c_sizeof(the_checkpoint_param%struct_size)), 8)
    call compare("zoff_checkpoint_param%name", away(c_loc(the_checkpoint_param%name), c_loc(the_checkpoint_param)), &
@@ -204,6 +204,8 @@ program layout
       64, int(c_sizeof(the_checkpoint_param%dtype)), 4)
    call compare("zoff_checkpoint_param%states", away(c_loc(the_checkpoint_param%states), &
       c_loc(the_checkpoint_param)), 68, int(c_sizeof(the_checkpoint_param%states)), 4)
+   call compare("zoff_checkpoint_param%rule", away(c_loc(the_checkpoint_param%rule), c_loc(the_checkpoint_param)), &
+      72, int(c_sizeof(the_checkpoint_param%rule)), 8)
    call compare("zoff_comm_opts", 0, 0, int(c_sizeof(the_comm_opts)), 24)
    call compare("zoff_comm_opts%struct_size", away(c_loc(the_comm_opts%struct_size), c_loc(the_comm_opts)), 0, &
       int(c_sizeof(the_comm_opts%struct_size)), 8)

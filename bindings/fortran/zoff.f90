@@ -373,7 +373,7 @@ module zoff
 
    !> One parameter of a checkpoint.
    type, bind(c) :: zoff_checkpoint_param
-      integer(c_size_t) :: struct_size = 72
+      integer(c_size_t) :: struct_size = 80
          !< set by ZOFF_CHECKPOINT_PARAM_INIT
       type(c_ptr) :: name = c_null_ptr
          !< any bytes, 0-terminated; at most 4095
@@ -393,6 +393,8 @@ module zoff
          !< type of the weights
       integer(c_int) :: states = 0
          !< bits: k for state k of zoff_state_kind. Frozen parameters have ZOFF_STATE_WEIGHTS alone
+      type(c_ptr) :: rule = c_null_ptr
+         !< "muon": m is that of its matrices; NULL: its optimizer updates each element by itself
    end type zoff_checkpoint_param
 
    !> Options of a communicator. All zero: this rank alone.

@@ -169,6 +169,7 @@ typedef struct zoff_checkpoint_param {
     size_t count, slices;   /**< elements of a slice, and slices */
     zoff_dtype dtype;       /**< type of the weights */
     unsigned states;        /**< bits: k for state k of zoff_state_kind. Frozen parameters have ZOFF_STATE_WEIGHTS alone */
+    const char *rule;       /**< "muon": m is that of its matrices; NULL: its optimizer updates each element by itself */
 } zoff_checkpoint_param;
 #define ZOFF_CHECKPOINT_PARAM_INIT ZOFF_SIZED(zoff_checkpoint_param)
 

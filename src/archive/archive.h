@@ -30,6 +30,7 @@ enum {
     ZOFF_ARCHIVE_CHECKPOINT_MOST = ZOFF_ARCHIVE_FOLDER_MOST + 1 + ZOFF_ARCHIVE_NAME_MOST,
     ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* most bytes of a name of a parameter or of its slices */
     ZOFF_ARCHIVE_DIMS_MOST = 64,
+    ZOFF_ARCHIVE_RULE_MOST = 40, /* most bytes of the name of a rule */
     ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
     ZOFF_ARCHIVE_ID_BYTES = 17 /* 16 hexadecimal digits and the final 0 */
 };
@@ -54,6 +55,7 @@ typedef struct zoff_archive_param {
     size_t count, slices;
     zoff_dtype dtype;
     unsigned states; /* states as in zoff_checkpoint_param */
+    char *rule;      /* rule of its matrices, as in zoff_checkpoint_param; NULL: an element rule, which its group names */
     unsigned group;
     uint32_t tied_to; /* 1 + index of the owner of the states; 0: the parameter itself */
 } zoff_archive_param;
@@ -64,7 +66,7 @@ typedef struct zoff_archive_file {
     uint64_t table_offset, table_bytes, table_checksum;
 } zoff_archive_file;
 
-enum { ZOFF_ARCHIVE_GROUP_NUMBERS = 10 };
+enum { ZOFF_ARCHIVE_GROUP_NUMBERS = 12 };
 
 /* The hyper-parameters of a parameter group. */
 typedef struct zoff_archive_group {

@@ -26,8 +26,9 @@ const char *zoff_archive_manifest_kind(unsigned kind)
 
 static const char *const DTYPES[] = {"", "fp32", "fp16", "bf16"};
 
-static const char *const NUMBERS[ZOFF_ARCHIVE_GROUP_NUMBERS] = {
-    "lr", "beta1", "beta2", "eps", "weight_decay", "momentum", "dampening", "lr_decay", "nesterov", "bias_correction"};
+static const char *const NUMBERS[ZOFF_ARCHIVE_GROUP_NUMBERS] = {"lr",           "beta1",           "beta2",     "eps",
+                                                                "weight_decay", "momentum",        "dampening", "lr_decay",
+                                                                "nesterov",     "bias_correction", "adam_lr",   "ns_steps"};
 
 const char *zoff_archive_manifest_number(unsigned index)
 {
@@ -81,6 +82,10 @@ static void put_param(zoff_text *w, const zoff_archive_manifest *m, const zoff_a
         comma = ", ";
     }
     zoff_base_array_print(w, "]");
+    if (p->rule) {
+        zoff_base_array_print(w, ", \"rule\": ");
+        put_json(w, json_string(p->rule));
+    }
 }
 
 static void put_params(zoff_text *w, const zoff_archive_manifest *m)
@@ -299,6 +304,17 @@ static zoff_status read_dtype(const json_t *object, zoff_dtype *out)
     return CORRUPT("\"dtype\" is '%.40s'", word);
 }
 
+/* A rule of a later version is read as it is, because it is only compared. */
+static zoff_status read_rule(const json_t *object, zoff_archive_param *p)
+{
+    if (!json_object_get(object, "rule"))
+        return ZOFF_OK;
+    ZOFF_TRY(copy_text(object, "rule", &p->rule));
+    ZOFF_FAIL_IF(strlen(p->rule) > ZOFF_ARCHIVE_RULE_MOST, ZOFF_ERR_CORRUPT, "\"rule\" is longer than %d bytes",
+                 ZOFF_ARCHIVE_RULE_MOST);
+    return ZOFF_OK;
+}
+
 /* *out_owner is the parameter it is tied to, or stays NULL. */
 static zoff_status read_param(const json_t *object, zoff_archive_param *p, char **out_owner)
 {
@@ -317,6 +333,7 @@ static zoff_status read_param(const json_t *object, zoff_archive_param *p, char 
     if (json_object_get(object, "slice_name"))
         ZOFF_TRY(name_of(object, "slice_name", &p->slice_name));
     ZOFF_TRY(read_states(object, p));
+    ZOFF_TRY(read_rule(object, p));
     if (!json_object_get(object, "tied_to"))
         return ZOFF_OK;
     ZOFF_FAIL_IF(p->states, ZOFF_ERR_CORRUPT, "it is tied, and has states of its own");
@@ -567,6 +584,7 @@ void zoff_archive_manifest_free(zoff_archive_manifest *m)
         zoff_base_mem_free(m->params[i].name);
         zoff_base_mem_free(m->params[i].slice_name);
         zoff_base_mem_free(m->params[i].dims);
+        zoff_base_mem_free(m->params[i].rule);
     }
     for (size_t i = 0; i < m->group_count; i++)
         zoff_base_mem_free(m->groups[i].type);

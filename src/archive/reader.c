@@ -126,7 +126,8 @@ zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t
                                          .count = p->count,
                                          .slices = p->slices,
                                          .dtype = p->dtype,
-                                         .states = owner->states};
+                                         .states = owner->states,
+                                         .rule = owner->rule};
     zoff_base_structs_write(&param, sizeof param, out);
     return ZOFF_OK;
 }

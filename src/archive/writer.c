@@ -69,6 +69,9 @@ static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_p
                  "zoff_checkpoint_writer_open: '%.200s' has the unknown dtype %d", known.name, (int)known.dtype);
     ZOFF_FAIL_IF(known.states >> ZOFF_ARCHIVE_KINDS, ZOFF_ERR_INVALID,
                  "zoff_checkpoint_writer_open: '%.200s' has unknown states", known.name);
+    ZOFF_FAIL_IF(known.rule && strcmp(known.rule, "muon") != 0, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: '%.200s' has the unknown rule '%.40s'; use NULL or \"muon\"", known.name,
+                 known.rule);
     *p = (zoff_archive_param){.count = known.count,
                               .slices = known.slices ? known.slices : 1,
                               .dtype = known.dtype ? known.dtype : ZOFF_F32,
@@ -76,6 +79,7 @@ static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_p
     *out_owner = known.tied_to;
     ZOFF_TRY(zoff_base_mem_copy_text(known.name, &p->name));
     ZOFF_TRY(zoff_base_mem_copy_text(known.slice_name, &p->slice_name));
+    ZOFF_TRY(zoff_base_mem_copy_text(known.tied_to ? NULL : known.rule, &p->rule));
     return copy_dims(&known, p);
 }
 

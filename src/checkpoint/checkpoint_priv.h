@@ -27,6 +27,8 @@
 /* The hyper-parameters of a group: the learning rate as it was at seal, the others as they are. @owns out->type:
  * zoff_base_mem_free() */
 zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zoff_archive_group *out);
+/* The rule of a parameter's states: that of its matrices, or the type of an optimizer of elements. */
+const char *zoff_checkpoint_describe_rule(const zoff_model *m, const zoff_model_param *p);
 /* Fill in step, loss scale, parameters, groups and facts. Call zoff_archive_manifest_free() also after an error. */
 zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip_frozen, zoff_archive_manifest *m);
 

@@ -5,14 +5,28 @@
 #include "bits.h"
 #include "try.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The type of an optimizer, as in a configuration. */
+static const char *type_of(zoff_optimizer optimizer, bool is_l2)
+{
+    static const char *const TYPES[] = {"AdamW", "Adagrad", "Lion", "SGD", "Muon"}; /* names by zoff_optimizer */
+    return is_l2 ? "Adam" : TYPES[optimizer];
+}
+
+const char *zoff_checkpoint_describe_rule(const zoff_model *m, const zoff_model_param *p)
+{
+    const char *rule = zoff_model_matrices_rule(m, p);
+    return rule ? rule : type_of(zoff_model_matrices_optimizer(m, p), false);
+}
 
 zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t index, zoff_archive_group *out)
 {
     const size_t group = index % m->group_count;
     const zoff_optimizer_hyper *h = zoff_model_groups_own(m, group);
-    static const char *const TYPES[] = {"AdamW", "Adagrad", "Lion", "SGD"}; /* names by zoff_optimizer */
+    const bool has_matrices = zoff_model_matrices_has_group(m, group);
     const bool is_l2 = h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_L2;
     const double numbers[ZOFF_ARCHIVE_GROUP_NUMBERS] = {m->groups[group].first_lr,
                                                         h->beta1,
@@ -23,9 +37,11 @@ zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t index, zo
                                                         h->dampening,
                                                         h->lr_decay,
                                                         h->nesterov,
-                                                        !(h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION)};
+                                                        !(h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION),
+                                                        has_matrices ? m->groups[group].first_adam_lr : NAN,
+                                                        has_matrices ? (double)h->ns_steps : NAN};
     memcpy(out->numbers, numbers, sizeof numbers);
-    return zoff_base_mem_copy_text(is_l2 ? "Adam" : TYPES[h->optimizer], &out->type);
+    return zoff_base_mem_copy_text(type_of(h->optimizer, is_l2), &out->type);
 }
 
 static zoff_status print_about(const zoff_engine_view *v, char **out)

@@ -37,6 +37,7 @@ typedef struct comparison {
     const char *allow;
     differences refused, allowed;
     bool has_states; /* some are of states that weights_only does not take */
+    bool has_adam;   /* some are AdamW's, and here of matrices */
 } comparison;
 
 static void note(differences *d, const char *name, const char *what)
@@ -107,6 +108,29 @@ static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_a
     return false;
 }
 
+/* The rule of the states in the checkpoint. A group of matrices updates its other parameters as AdamW does. */
+static const char *rule_there(const zoff_archive_manifest *m, const zoff_archive_param *a)
+{
+    const char *type = a->group < m->group_count ? m->groups[a->group].type : NULL;
+    return a->rule ? a->rule : !type ? "an element rule" : strcmp(type, "Muon") == 0 ? "AdamW" : type;
+}
+
+/* Moments of one optimizer of elements are taken by another one that has as many, but not those of matrices, or for them.
+ * @return whether the rules differ */
+static bool compare_rule(comparison *c, const zoff_model_param *p, const zoff_archive_param *a)
+{
+    const zoff_model *m = c->match->view->model;
+    const char *there = rule_there(&c->match->archive->manifest, a), *here = zoff_checkpoint_describe_rule(m, p);
+    const bool of_matrices = zoff_model_matrices_rule(m, p);
+    char what[128];
+    if (a->rule && of_matrices ? strcmp(a->rule, here) == 0 : !a->rule && !of_matrices)
+        return false;
+    c->has_adam = c->has_adam || (of_matrices && strncmp(there, "Adam", 4) == 0);
+    snprintf(what, sizeof what, "has the moments of %.40s, here of %.40s", there, here);
+    add(c, p->name, what);
+    return true;
+}
+
 /* @return true: the parameter has no weights either, and that is allowed */
 static bool compare_states(comparison *c, size_t param, const zoff_archive_param *a)
 {
@@ -123,6 +147,8 @@ static bool compare_states(comparison *c, size_t param, const zoff_archive_param
         add(c, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
     else if (p->frozen && p->dtype != a->dtype)
         add(c, p->name, "is frozen, and its weights have another type");
+    else if (!p->frozen && a->states & (1u << ZOFF_STATE_M | 1u << ZOFF_STATE_V) && compare_rule(c, p, a))
+        (void)0;
     else if ((a->states & need) != need)
         add(c, p->name, "lacks states that its optimizer has here");
     else if (a->states & ~need)
@@ -211,7 +237,7 @@ static zoff_status compare_group(const zoff_match *m, size_t index, const zoff_a
         note(d, name, what);
     }
     for (unsigned i = 0; i < ZOFF_ARCHIVE_GROUP_NUMBERS; i++) {
-        if (isnan(was->numbers[i]) || was->numbers[i] == is.numbers[i])
+        if (isnan(was->numbers[i]) || isnan(is.numbers[i]) || was->numbers[i] == is.numbers[i])
             continue;
         snprintf(what, sizeof what, "has %s %.9g, here %.9g", zoff_archive_manifest_number(i), was->numbers[i], is.numbers[i]);
         note(d, name, what);
@@ -255,9 +281,10 @@ static zoff_status compare(comparison *c, const names *n)
     ZOFF_FAIL_IF(
         c->refused.count, ZOFF_ERR_INVALID,
         "the checkpoint '%s' is of another model, in %zu places: %s%s. zoff_checkpoint_opts.allow names parameters that may "
-        "be missing, extra or different%s",
+        "be missing, extra or different%s%s",
         folder, c->refused.count, c->refused.text, c->refused.count > 6 ? "; ..." : "",
-        c->has_states ? "; weights_only takes the weights of any optimizer, and begins with new states" : "");
+        c->has_states ? "; weights_only takes the weights of any optimizer, and begins with new states" : "",
+        c->has_adam ? "; zoff.adam_params names parameters that go on with AdamW" : "");
     if (c->allowed.count && zoff_comm_rank(c->match->view->comm) == 0)
         ZOFF_WARN("the checkpoint '%s' is of another model, as zoff_checkpoint_opts.allow permits, in %zu places: %s%s. Its "
                   "states are taken, and the rest stays as it is",

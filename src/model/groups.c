@@ -42,6 +42,7 @@ void zoff_model_groups_fix(zoff_model *m)
         m->groups[i].optimizer = own->optimizer;
         m->groups[i].states = zoff_adam_hyper_states(own);
         m->groups[i].first_lr = own->lr;
+        m->groups[i].first_adam_lr = own->adam_lr;
     }
     m->is_sealed = true;
 }

@@ -62,6 +62,17 @@ zoff_matrix zoff_model_matrices_at(const zoff_model *m, const zoff_model_param *
     return (zoff_matrix){.rows = dims[0], .cols = cols};
 }
 
+zoff_optimizer zoff_model_matrices_optimizer(const zoff_model *m, const zoff_model_param *p)
+{
+    const bool is_left_out = zoff_model_matrices_has_group(m, p->group) && !zoff_model_matrices_count(m, p);
+    return is_left_out ? ZOFF_OPTIMIZER_ADAM : zoff_model_groups_own(m, p->group)->optimizer;
+}
+
+const char *zoff_model_matrices_rule(const zoff_model *m, const zoff_model_param *p)
+{
+    return zoff_model_matrices_count(m, p) ? "muon" : NULL;
+}
+
 /* ---- which parameters have matrices ---- */
 
 static bool is_table(const char *name)

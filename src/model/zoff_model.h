@@ -119,6 +119,7 @@ typedef struct zoff_model_group {
     zoff_optimizer optimizer; /* set at seal */
     zoff_adam_states states;  /* set at seal */
     double first_lr;          /* lr at seal, because a program may set another one before each step */
+    double first_adam_lr;     /* adam_lr at seal, likewise */
 } zoff_model_group;
 
 /* The owner sets `values` and `in_place` before any call; all other fields start as zero. */
@@ -226,6 +227,11 @@ static inline size_t zoff_model_matrices_count(const zoff_model *m, const zoff_m
     return p->shape.matrices.count;
 }
 zoff_matrix zoff_model_matrices_at(const zoff_model *m, const zoff_model_param *p, size_t i);
+/* The optimizer whose rule updates a parameter: that of its group, or AdamW for one that an optimizer of matrices leaves out.
+ */
+zoff_optimizer zoff_model_matrices_optimizer(const zoff_model *m, const zoff_model_param *p);
+/* The name of the rule of matrices in stored files; NULL: the parameter has none, or has an element rule. */
+const char *zoff_model_matrices_rule(const zoff_model *m, const zoff_model_param *p);
 /* Log how many parameters have matrices, if the optimizer of a group is one of matrices, and for debugging each of them.
  * `planned`: nothing is sealed, so all of it is for debugging. */
 void zoff_model_matrices_tell(const zoff_model *m, bool planned);

@@ -63,8 +63,9 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
                  name, theirs->file + 1, theirs->files, index + 1, mine->files);
     ZOFF_FAIL_IF(
         theirs->layout != mine->layout, ZOFF_ERR_INVALID,
-        "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments, "
-        "zoff.fp32_moments) of the parameters differ. The command `zoff checkpoint reshard` makes a checkpoint of it. That "
+        "'%s' holds the states of another model: names, sizes, order, optimizers (also zoff.muon_params, zoff.adam_params) or "
+        "moments (zoff.moments, zoff.fp32_moments) of the parameters differ. The command `zoff checkpoint reshard` makes a "
+        "checkpoint of it. That "
         "loads into moments of any format, with zoff_checkpoint_opts.allow into a model that differs, and with weights_only "
         "into another optimizer. Or remove the file to start anew, or choose another nvme_path",
         name);

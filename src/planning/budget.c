@@ -494,7 +494,7 @@ static uint64_t streams_word(const zoff_plan_tensor *tensor)
     return word;
 }
 
-/* Two models have the same layout if names, sizes, order and optimizers of their parameters are equal. With the same cut, too,
+/* Two models have the same layout if names, sizes, order and rules of their parameters are equal. With the same cut, too,
  * each state of one has the same place and meaning in the other. Hyper-parameters, weight types, threads and budgets may
  * differ.
  */
@@ -510,7 +510,7 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
         words[used++] = zoff_offload_layout(p->name, strlen(p->name));
         words[used++] = p->count;
         words[used++] = p->slices;
-        words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(in->model, p->group)->optimizer;
+        words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_matrices_optimizer(in->model, p);
         words[used++] = streams_word(&tensor);
     }
     if (in->part) /* the part counts, because parts may have parameters of the same names and sizes */

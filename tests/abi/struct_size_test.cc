@@ -44,7 +44,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_plan_info, 216, matrix_bytes);
     SIZE_OF(zoff_checkpoint_opts, 88, weights_only);
     SIZE_OF(zoff_checkpoint_info, 120, pinned);
-    SIZE_OF(zoff_checkpoint_param, 72, states);
+    SIZE_OF(zoff_checkpoint_param, 80, rule);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

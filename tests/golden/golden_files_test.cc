@@ -16,14 +16,16 @@ namespace
 {
 // Moments in 8 bits are for slices of at least four blocks.
 enum { LONG = 4200, MIDDLE = 1100, SHORT = 40, FROZEN = 10, EACH = 41, STEPS = 2 };
+const size_t ROWS[] = {MIDDLE / 50, 50};
 
 struct kind {
     const char *name, *moments, *master;
     zoff_dtype dtype;
-    size_t count;   // elements of the first parameter
-    unsigned ranks; // at stage 2
-    bool has_more;  // frozen weights, bytes of the program, and a second engine in the checkpoint
-    bool scales;    // a dynamic loss scale, which an overflow has lowered
+    size_t count;      // elements of the first parameter
+    unsigned ranks;    // at stage 2
+    bool has_more;     // frozen weights, bytes of the program, and a second engine in the checkpoint
+    bool scales;       // a dynamic loss scale, which an overflow has lowered
+    bool muon = false; // a matrix
 };
 const kind KINDS[] = {{"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},
                       {"whole_bf16", "bf16", "fp32", ZOFF_BF16, LONG, 1, false},
@@ -32,7 +34,8 @@ const kind KINDS[] = {{"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},
                       {"fp32", "fp32", "auto", ZOFF_F32, MIDDLE, 1, false},
                       {"split_ranks", "fp32", "auto", ZOFF_BF16, MIDDLE, 2, false},
                       {"more", "fp32", "auto", ZOFF_F32, MIDDLE, 2, true},
-                      {"loss_scale", "fp32", "auto", ZOFF_F16, MIDDLE, 1, false, true}};
+                      {"loss_scale", "fp32", "auto", ZOFF_F16, MIDDLE, 1, false, true},
+                      {"muon", "fp32", "auto", ZOFF_BF16, MIDDLE, 1, false, false, true}};
 
 // A model of two parameters, or three with a frozen one. Numbers are made by integer arithmetic, so that they are the same
 // wherever the test runs.
@@ -57,9 +60,9 @@ class model
         const std::string states =
             folder.empty() ? "" : ", \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + folder + "\"}";
         const std::string text =
-            "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zoff\": {\"moments\": \"" +
-            std::string(k.moments) + "\", \"master\": \"" + k.master +
-            "\", \"persist\": " + (folder.empty() ? "false" : "true") + "}, " +
+            "{\"optimizer\": {\"type\": \"" + std::string(k.muon ? "Muon" : "AdamW") +
+            "\", \"params\": {\"lr\": 0.01}}, \"zoff\": {\"moments\": \"" + std::string(k.moments) + "\", \"master\": \"" +
+            k.master + "\", \"persist\": " + (folder.empty() ? "false" : "true") + "}, " +
             (k.scales ? "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 6, \"hysteresis\": 1}, " : "") +
             "\"zero_optimization\": {\"stage\": " + (comm ? "2" : "0") + states + "}}";
         zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
@@ -74,6 +77,10 @@ class model
             d.value = values[i].data();
             d.frozen = i == 2;
             d.grad = d.frozen ? nullptr : grads[i].data();
+            if (k.muon && i == 0) {
+                d.dims = ROWS;
+                d.dim_count = 2;
+            }
             EXPECT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
         }
         EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
@@ -124,6 +131,8 @@ class model
         out << "updates " << t << "\n";
         for (unsigned p = 0; p < 2; p++) {
             for (zoff_state_kind state : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+                if (k.muon && p == 0 && state == ZOFF_STATE_V)
+                    continue;
                 std::vector<float> all(counts[p]);
                 EXPECT_ZOFF_OK(zoff_state_read(e, p, state, 0, all.size(), all.data()));
                 out << "parameter " << p << " state " << state << std::hex;

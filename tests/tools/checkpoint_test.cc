@@ -75,6 +75,22 @@ class checkpoint_verb : public testing::Test
 };
 } // namespace
 
+TEST_F(checkpoint_verb, inspect_shows_the_rule_of_matrices)
+{
+    std::vector<param> params(2);
+    params[0].name = "w", params[0].dims = {3, 4}, params[0].states = tool_files::MASTER | tool_files::M;
+    params[0].rule = "muon";
+    params[1].name = "head", params[1].dims = {3, 4}, params[1].tied_to = "w";
+    const std::string to = saved("a", params);
+    const verb_result r = run({"inspect", to});
+    EXPECT_NE(std::string::npos, r.out.find("  w  bf16 [3, 4] master fp32, m fp32, rule muon\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("  head  bf16 [3, 4] tied to w\n")) << r.out;
+    json_t *json = json_of({"inspect", to, "--json"}), *list = json_object_get(json, "params");
+    EXPECT_STREQ("muon", json_string_value(json_object_get(json_array_get(list, 0), "rule")));
+    EXPECT_EQ(nullptr, json_object_get(json_array_get(list, 1), "rule"));
+    json_decref(json);
+}
+
 TEST_F(checkpoint_verb, inspect_lists_each_parameter)
 {
     const std::string to = saved("a", model(1));

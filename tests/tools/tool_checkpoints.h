@@ -31,6 +31,7 @@ struct param {
     size_t slices = 1;
     std::string slice_name, tied_to; // "": none
     std::vector<float> values;
+    const char *rule = nullptr;
 
     size_t count() const
     {
@@ -51,6 +52,7 @@ struct param {
         p.slices = slices;
         p.dtype = dtype;
         p.states = states;
+        p.rule = rule;
         return p;
     }
 };

@@ -242,6 +242,7 @@ class zoff_checkpoint_param(Struct):
         ("slices", c_size_t),
         ("dtype", c_int),
         ("states", c_uint),
+        ("rule", c_char_p),
     ]
 
 

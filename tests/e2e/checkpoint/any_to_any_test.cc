@@ -114,8 +114,10 @@ const covering<cell> &matrix()
 class run
 {
   public:
-    run(const side &s_, zoff_dtype dtype, const std::string &states)
-        : s(s_), job(s.world), all(job, 42, [&](trainer &t) {
+    run(const side &s_, zoff_dtype dtype, const std::string &states, bool muon_ = false)
+        : s(s_), muon(muon_), job(s.world), all(job, 42, [&](trainer &t) {
+              if (muon)
+                  return add_matrices(t, dtype, dtype);
               add_awkward(t, dtype, dtype);
               t.add(4100, 2, dtype, dtype, 0, false, 3); // two slices that are long enough for blocks
               for (auto &tensor : t.tensors) {
@@ -144,7 +146,8 @@ class run
                                         "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, "
                                         "\"stage3_param_persistence_threshold\": 1023";
         const double ratio = s.owner == REACHED || (s.owner == ON_DEVICE && s.persist) ? 0.5 : 1;
-        return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
+        return "{\"optimizer\": {\"type\": \"" + std::string(muon ? "Muon" : "AdamW") +
+               "\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
                "\"zero_optimization\": {\"stage\": " +
                std::to_string(s.stage) + ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (s.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder +
@@ -168,7 +171,7 @@ class run
             EXPECT_ZOFF_OK(zoff_step_wait(e, &info));
             EXPECT_EQ(t, info.t);
         });
-        (void)all.step(config_groups(), t, 2.0);
+        (void)all.step(groups(), t, 2.0);
     }
 
     void expect(const std::vector<reference::tensor> &want)
@@ -178,11 +181,24 @@ class run
             t.tensors = want;
             t.fetch_all(all.engines[rank].get());
             t.expect_weights();
-            t.expect_states(all.engines[rank].get());
+            t.expect_states(all.engines[rank].get(), groups());
         });
     }
 
+    std::vector<zoff_optimizer_hyper> groups() const
+    {
+        std::vector<zoff_optimizer_hyper> own = config_groups();
+        for (auto &h : own) {
+            if (muon) {
+                zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_MUON);
+                h.lr = h.adam_lr = 0.01;
+            }
+        }
+        return own;
+    }
+
     const side s;
+    const bool muon;
     rank_job job;
     rank_trainers all;
 };
@@ -303,5 +319,43 @@ TEST_P(AnyToAny, HasTheSameStates)
     }
     to.step(3);
     to.expect(to.all.want.tensors);
+}
+
+// Matrices are cut by other ranks, chunks and tiers after each load, and the steps have the bits of a run that none disturbed.
+TEST(AnyToAnyMuon, GoesOnWithTheSameBits)
+{
+    const side sides[] = {{2, ZOFF_TIER_NVME, 3, OF_PROGRAM, 2048, false},
+                          {1, ZOFF_TIER_HOST, 2, OF_PROGRAM, 3000, false},
+                          {0, ZOFF_TIER_NVME, 1, OF_PROGRAM, 1u << 20, true}};
+    scratch_folder folder;
+    std::vector<reference::tensor> undisturbed;
+    int64_t t = 0;
+    for (const side &one : sides) {
+        SCOPED_TRACE(name(one));
+        scratch_folder states;
+        run r(one, ZOFF_BF16, states.path, true);
+        if (t > 0) {
+            for (auto &mine : r.all.trainers)
+                mine->scramble();
+            r.job.on_each([&](unsigned rank) {
+                EXPECT_ZOFF_OK(zoff_checkpoint_load(r.all.engines[rank].get(), folder.path.c_str(), nullptr));
+            });
+            for (size_t i = 0; i < undisturbed.size(); i++) {
+                r.all.want.tensors[i].master = undisturbed[i].master;
+                r.all.want.tensors[i].m = undisturbed[i].m;
+                r.all.want.tensors[i].v = undisturbed[i].v;
+            }
+        }
+        r.expect(r.all.want.tensors);
+        for (const int64_t end = t + 2; t < end && !HasFailure(); t++)
+            r.step(t + 1);
+        r.expect(r.all.want.tensors);
+        if (HasFailure())
+            return;
+        undisturbed = r.all.want.tensors;
+        r.job.on_each([&](unsigned rank) {
+            EXPECT_ZOFF_OK(zoff_checkpoint_save(r.all.engines[rank].get(), folder.path.c_str(), nullptr));
+        });
+    }
 }
 } // namespace

@@ -217,6 +217,12 @@ run_shape with_share(run_shape s)
     return s;
 }
 
+run_shape with_muon(run_shape s)
+{
+    s.muon = true;
+    return s;
+}
+
 INSTANTIATE_TEST_SUITE_P(Runs, BesideSteps,
                          testing::Values(shape_of(1, 1, ZOFF_TIER_HOST, false, ZOFF_BF16),
                                          shape_of(1, 1, ZOFF_TIER_NVME, false, ZOFF_F32),
@@ -224,7 +230,9 @@ INSTANTIATE_TEST_SUITE_P(Runs, BesideSteps,
                                          shape_of(2, 0, ZOFF_TIER_NVME, true, ZOFF_F32),
                                          shape_of(2, 2, ZOFF_TIER_HOST, false, ZOFF_F32),
                                          with_share(shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16)),
-                                         with_share(shape_of(2, 1, ZOFF_TIER_NVME, true, ZOFF_F32))),
+                                         with_share(shape_of(2, 1, ZOFF_TIER_NVME, true, ZOFF_F32)),
+                                         with_muon(shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16)),
+                                         with_muon(shape_of(2, 1, ZOFF_TIER_HOST, false, ZOFF_BF16))),
                          [](const auto &p) { return name_of(p.param); });
 
 TEST_P(BesideSteps, TheStatesOfTheFirstStepAreSaved)
@@ -424,5 +432,32 @@ TEST(SaveOfArrays, MovedByAnUpdateIsExact)
     other.groups = r.groups;
     expect_all_ok(other.load(folder.path));
     other.expect(want);
+}
+
+// A step asks for one array of a matrix at a time, so it waits until the save has read all from the file.
+TEST(SaveWait, IsForAllArraysOfMatrices)
+{
+    save_log log;
+    save_fault fault;
+    scratch_folder folder, states;
+    saved_run r(with_muon(shape_of(1, 1, ZOFF_TIER_NVME, false, ZOFF_BF16)), states.path);
+    r.step(1);
+    const auto want = r.all.want.tensors;
+    disk_gate gate(fault, is_read);
+    expect_all_ok(r.begin(folder.path, few_copies()));
+    gate.expect_one();
+    gate.open_when_a_step_waits();
+    for (int64_t t = 2; t <= 3; t++) {
+        zoff_step_info info = new_info();
+        r.backward(t);
+        r.keep_gradient_of(0); // elements of other parameters wait for themselves
+        EXPECT_ZOFF_OK(r.step_on(0, &info));
+        (void)r.reference_step(t);
+    }
+    EXPECT_GT(fault.waits, 0);
+    gate.open();
+    expect_all_ok(r.wait());
+    r.expect();
+    expect_loads(r.s, folder.path, 1, want);
 }
 } // namespace

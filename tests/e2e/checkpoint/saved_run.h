@@ -27,6 +27,7 @@ struct run_shape {
     bool persist = false;
     bool owned = false; // the engine owns the weights, in files; stage 3
     bool share = false; // the weights are on a device, which updates half of the states
+    bool muon = false;  // parameters 0 and 4 are matrices
     unsigned chunk = 2048;
     double timeout_seconds = 60;
     std::string optimizer = "\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}";
@@ -43,7 +44,7 @@ inline std::string name_of(const run_shape &s)
            (s.dtype == ZOFF_F32   ? "_fp32"
             : s.dtype == ZOFF_F16 ? "_fp16"
                                   : "_bf16") +
-           (s.owned ? "_owned" : "") + (s.share ? "_share" : "");
+           (s.owned ? "_owned" : "") + (s.share ? "_share" : "") + (s.muon ? "_muon" : "");
 }
 
 // Warnings that tests provoke by the hundred are not printed.
@@ -84,9 +85,14 @@ class saved_run
     // `prepare`: called before an engine is sealed.
     saved_run(const run_shape &s_, const std::string &states, const std::function<void(trainer &)> &fill = nullptr,
               const std::function<void(zoff_engine *, trainer &)> &prepare = nullptr)
-        : s(s_), job(s.world, s.timeout_seconds), all(
-                                                      job, 42, fill ? fill : [this](trainer &t) { add_tensors(t, s.dtype); })
+        : s(s_), job(s.world, s.timeout_seconds),
+          all(
+              job, 42, fill ? fill : [this](trainer &t) { add_tensors(t, s.dtype, s.muon); })
     {
+        for (auto &h : groups) {
+            if (s.muon)
+                zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_MUON);
+        }
         if (s.share)
             all.use_devices(0);
         job.on_each([&](unsigned rank) {
@@ -99,19 +105,23 @@ class saved_run
     }
 
     // Two groups. Most parameters end in the middle of a chunk.
-    static void add_tensors(trainer &t, zoff_dtype dtype)
+    static void add_tensors(trainer &t, zoff_dtype dtype, bool muon = false)
     {
         t.add(5000, 1, dtype, dtype);
         t.add(700, 3, dtype, dtype, 1, false, 2);
         t.add(300, 2, dtype, dtype, 0, true);
         t.add(1025, 1, dtype, dtype, 1);
         t.add(4096, 1, ZOFF_F32, ZOFF_F32);
+        if (muon) {
+            t.shape(0, {2, 50, 50}, {{0, 50, 50}, {2500, 50, 50}});
+            t.shape(4, {32, 128}, {{0, 32, 128}});
+        }
     }
 
     std::string text(const std::string &states) const
     {
         const std::string path = states.empty() ? "." : states;
-        return "{\"optimizer\": {" + s.optimizer +
+        return "{\"optimizer\": {" + (s.muon ? "\"type\": \"Muon\"" : s.optimizer) +
                "}, \"gradient_clipping\": 2.0, "
                "\"zero_optimization\": {\"stage\": " +
                std::to_string(s.stage) + ", \"reduce_bucket_size\": 4096, \"offload_optimizer\": {\"device\": \"" +

@@ -161,6 +161,59 @@ TEST_F(Persist, AnotherModelIsRefused)
     ASSERT_NO_FATAL_FAILURE(wide.expect_weights());
 }
 
+// Which parameters are matrices is a part of the layout. Files that were refused go on with the same bits.
+TEST_F(Persist, OtherMatricesAreRefused)
+{
+    std::vector<zoff_optimizer_hyper> groups(1);
+    zoff_optimizer_hyper_init(&groups[0], ZOFF_OPTIMIZER_MUON);
+    trainer own(5);
+    own.add(3000, 1, ZOFF_BF16, ZOFF_BF16);
+    own.shape(0, {50, 60}, {{0, 50, 60}});
+    own.add(64 * 32, 2, ZOFF_BF16, ZOFF_BF16);
+    own.shape(1, {64, 32}, {{0, 64, 32}});
+    const auto config = [&](const std::string &type, const std::string &more = "") {
+        return "{\"optimizer\": {\"type\": \"" + type +
+               "\"}, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
+               "\"nvme\", \"nvme_path\": \"" +
+               folder.path + "\"}}, \"zoff\": {\"persist\": true" + more + "}}";
+    };
+    for (int64_t number = 1; number <= 3; number++) {
+        e = seal_engine(own, config("Muon"), 2048);
+        ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+        own.next_step();
+        own.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(own.tensors, groups, number, 1, 1, 0);
+        own.expect_weights();
+        own.expect_states(e.get(), groups);
+        e.reset();
+        for (const std::string &other : {config("Muon", ", \"adam_params\": \"param1\""), config("Lion")}) {
+            engine refused = make_engine(own, other, 2048);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "optimizers (also zoff.muon_params, zoff.adam_params) or moments",
+                              zoff_engine_seal(refused.get()));
+        }
+        own.scramble();
+    }
+}
+
+// The rule of each parameter counts, and not the optimizer of its group.
+TEST_F(Persist, AdamWOfAGroupOfMatricesIsAdamW)
+{
+    const auto config = [&](const char *type, const char *more) {
+        return "{\"optimizer\": {\"type\": \"" + std::string(type) +
+               "\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", "
+               "\"nvme_path\": \"" +
+               folder.path + "\"}}, \"zoff\": {\"persist\": true" + more + "}}";
+    };
+    e = seal_engine(t, config("AdamW", ""), 2048);
+    step(1);
+    e.reset();
+    e = seal_engine(t, config("Muon", ", \"adam_params\": \"*\""), 2048);
+    EXPECT_EQ(1, count());
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    t.expect_states(e.get());
+}
+
 TEST_F(Persist, OneEngineAtATime)
 {
     open();

@@ -273,6 +273,33 @@ TEST_F(universal_verbs, ExportTiedAndFrozenParameters)
     }
 }
 
+// The converter of DeepSpeed knows Adam's states only.
+TEST_F(universal_verbs, RefuseMatrices)
+{
+    std::vector<tool_files::param> ours(2);
+    ours[0].name = "wte.weight", ours[0].dims = {5, 4};
+    ours[1].name = "h.weight", ours[1].dims = {5, 4}, ours[1].states = tool_files::MASTER | tool_files::M;
+    ours[1].rule = "muon";
+    tool_files::write_checkpoint(checkpoints, ours);
+    write_stage1(like, {{"wte.weight", {5, 4}, 1}, {"h.weight", {5, 4}, 1}});
+    ASSERT_EQ(0, remove((like + "/zero/h.weight/exp_avg_sq.pt").c_str()));
+    expect_fails(export_to(out),
+                 "h.weight has the momentum of Muon, and universal folders of DeepSpeed have moments of Adam only; "
+                 "`zoff export` writes its weights");
+    EXPECT_NE(0, access(out.c_str(), F_OK));
+    for (const bool is_stage3 : {false, true}) {
+        const std::string groups = "](" + dict({{text("lr"), real(0.5)}, {text("use_muon"), "\x89"}}) +
+                                   dict({{text("step"), "K\x02"}, {text("use_muon"), "\x88"}}) + "e";
+        write_pt(like + "/zero/optimizer_state.pt",
+                 is_stage3 ? dict({{text("optimizer_state_dict"), dict({{text("param_groups"), groups}})}})
+                           : dict({{text("param_groups"), groups}}));
+        expect_fails(import(),
+                     like + ": its optimizer is Muon, and universal folders of DeepSpeed have moments of Adam only; save the "
+                            "weights as safetensors, and import these");
+    }
+    EXPECT_EQ(2u, info(reader()).param_count) << "the checkpoint that was there";
+}
+
 TEST_F(universal_verbs, RefuseAPatternOfAnotherModel)
 {
     write_stage1(like, PARAMS);

@@ -99,6 +99,9 @@ TEST_F(manifest_read, refuses_wrong_parameters)
     refuses(ZOFF_ERR_CORRUPT, "another size", "\"tied_to\": \"a%25%FF b\"", "\"tied_to\": \"one\"");
     refuses(ZOFF_ERR_CORRUPT, "another size", "\"tied_to\": \"a%25%FF b\"", "\"tied_to\": \"tied\"");
     refuses(ZOFF_ERR_CORRUPT, "it is tied, and has states", "\"slices\": 1,", "\"slices\": 1, \"tied_to\": \"one\",");
+    refuses(ZOFF_ERR_CORRUPT, "\"rule\" is missing or is no text", "\"rule\": \"muon\"", "\"rule\": 1");
+    refuses(ZOFF_ERR_CORRUPT, "\"rule\" is longer than 40 bytes", "\"muon\"", "\"" + std::string(41, 'x') + "\"");
+    EXPECT_ZOFF_OK(read(replaced(text, "\"muon\"", "\"a later rule\"")));
     refuses(ZOFF_ERR_CORRUPT, "longer than 4095", "\"frozen\"", "\"" + std::string(4096, 'x') + "\"");
     EXPECT_ZOFF_OK(read(replaced(text, "\"frozen\"", "\"" + std::string(4095, 'x') + "\"")));
 }

@@ -101,6 +101,7 @@ class sample
     sample()
     {
         add("a%\xff b", ZOFF_BF16, {5000}, 3, 7);
+        params.back().rule = "muon";
         add("frozen", ZOFF_F16, {7}, 1, 8);
         add("empty", ZOFF_F32, {0}, 1, 1);
         add("one", ZOFF_F32, {1, 1}, 1, 5);
@@ -224,6 +225,7 @@ class sample
         EXPECT_EQ(wanted.count, p.count);
         EXPECT_EQ(wanted.slices, p.slices);
         EXPECT_EQ(params[owner].states, p.states);
+        EXPECT_STREQ(params[owner].rule, p.rule);
         EXPECT_EQ(std::vector<size_t>(wanted.dims, wanted.dims + wanted.dim_count),
                   std::vector<size_t>(p.dims, p.dims + p.dim_count));
         for (unsigned kind = 0; kind < 4; kind++) {

@@ -112,6 +112,9 @@ TEST(writer, refuses_parameters_that_contradict_themselves_or_each_other)
     refuses("longer than 4095", {param_of(std::string(4096, 'x').c_str(), 1)});
     refuses("unknown states", {param_of("p", 1, 16)});
     p = param_of("p", 1);
+    p.rule = "shampoo";
+    refuses("'p' has the unknown rule 'shampoo'; use NULL or \"muon\"", {p});
+    p = param_of("p", 1);
     p.dtype = (zoff_dtype)77;
     refuses("unknown dtype 77", {p});
     p.struct_size = 0;

@@ -157,6 +157,64 @@ TEST_F(States, AnotherOptimizer)
     EXPECT_EQ((std::vector<uint32_t>{1, 2, 3, 0}), found());
 }
 
+// Moments have the same names and sizes in several optimizers, so the rule of matrices is compared by its name.
+TEST_F(States, AnotherRule)
+{
+    static const char ADAM[] = "begins with new states; zoff.adam_params names parameters that go on with AdamW";
+    const auto muon = [](const char *more) {
+        return "{\"optimizer\": {\"type\": \"Muon\"}, \"zoff\": {" + std::string(more) + "}}";
+    };
+    const auto type = [](const char *name) {
+        return "{\"optimizer\": {\"type\": \"" + std::string(name) + "\", \"params\": {" +
+               (std::string(name) == "SGD" ? "\"momentum\": 0.5" : "") + "}}}";
+    };
+    const struct {
+        std::string there, here, words;
+        bool adam;
+    } all[] = {
+        {type("AdamW"), muon(""), "in 1 places: 'w' has the moments of AdamW, here of muon. ", true},
+        {type("Adam"), muon(""), "'w' has the moments of AdamW, here of muon", true},
+        {type("Lion"), muon(""), "in 2 places: 'w' has the moments of Lion, here of muon; 'b' lacks states", false},
+        {type("SGD"), muon(""), "'w' has the moments of SGD, here of muon", false},
+        {type("Adagrad"), muon(""), "'w' has the moments of Adagrad, here of muon", false},
+        {muon(""), type("AdamW"), "in 1 places: 'w' has the moments of muon, here of AdamW. ", false},
+        {muon(""), type("Lion"), "'w' has the moments of muon, here of Lion; 'b' has states", false},
+        {muon(""), type("SGD"), "'w' has the moments of muon, here of SGD", false},
+        {muon("\"adam_params\": \"w\""), muon(""), "in 1 places: 'w' has the moments of AdamW, here of muon. ", true},
+        {muon(""), muon("\"adam_params\": \"w\""), "in 1 places: 'w' has the moments of muon, here of AdamW. ", false},
+    };
+    for (const auto &one : all) {
+        SCOPED_TRACE(one.there + one.here);
+        named_model from, to;
+        for (named_model *m : {&from, &to}) {
+            m->add("w", 12);
+            m->shape({3, 4});
+            m->add("b", 5);
+            m->seal(m == &from ? one.there : one.here);
+        }
+        from.describe();
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, one.words, zoff_checkpoint_match_open(to.view(), &from.a, &opts, &match));
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "; weights_only takes the weights of any optimizer"));
+        EXPECT_EQ(one.adam, strstr(zoff_last_error(), ADAM) != nullptr) << zoff_last_error();
+        opts.weights_only = true;
+        EXPECT_ZOFF_OK(zoff_checkpoint_match_open(to.view(), &from.a, &opts, &match));
+        zoff_checkpoint_match_close(&match);
+    }
+    // A tool knows no groups.
+    named_model from, to;
+    for (named_model *m : {&from, &to}) {
+        m->add("w", 12);
+        m->shape({3, 4});
+        m->seal(m == &from ? type("Lion") : muon(""));
+    }
+    from.describe();
+    from.a.manifest.params[0].group = 9;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "'w' has the moments of an element rule, here of muon",
+                      zoff_checkpoint_match_open(to.view(), &from.a, &opts, &match));
+}
+
 // They load, and one warning names all. The groups may have other numbers: a parameter knows its own.
 TEST_F(Groups, OtherHyperParametersAreTold)
 {

@@ -513,6 +513,8 @@ pub struct zoff_checkpoint_param {
     pub dtype: zoff_dtype,
     /// bits: k for state k of zoff_state_kind. Frozen parameters have ZOFF_STATE_WEIGHTS alone
     pub states: c_uint,
+    /// "muon": m is that of its matrices; NULL: its optimizer updates each element by itself
+    pub rule: *const c_char,
 }
 impl Default for zoff_checkpoint_param {
     fn default() -> Self {
