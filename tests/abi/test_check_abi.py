@@ -15,7 +15,7 @@ APPENDED = ("engine.h", "} zoff_engine_opts;", "uint64_t more; } zoff_engine_opt
 # Whether it breaks a program, and the changes: (header, old text, new text).
 CHANGES = (
     (True, ("step.h", "double clip_norm;", "float clip_norm;")),
-    (True, ("step.h", "uint64_t reserved[4];", "uint64_t reserved[3];")),
+    (True, ("step.h", "double reserved[2];", "double reserved[1];")),
     (True, ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_NVME = 3")),
     (True, ("state.h", "zoff_status zoff_params_pull(zoff_engine *e);", "zoff_status zoff_params_pull(zoff_engine *e, int how);")),
     (False, ("engine.h", "const char *ranks;", "/* a comment */ const char *ranks;")),
