@@ -358,12 +358,12 @@ static bool find_matrix(const zoff_plan_tensor *tensors, size_t count, matrix_pl
         if (has_matrices(t) && at->slice < t->slices && at->matrix < t->matrices)
             return true;
         const bool is_last = !has_matrices(t) || at->slice + 1 >= t->slices;
-        *at = is_last ? (matrix_place){.param = at->param + 1} : (matrix_place){.param = at->param, .slice = at->slice + 1};
+        *at = (matrix_place){.param = at->param + is_last, .slice = is_last ? 0 : at->slice + 1};
     }
     return false;
 }
 
-/* Take the matrices of one slice that are in a round.  @return the element behind them; 0: there are no more matrices */
+/* Take the matrices of one slice that are in a round.  @return the element behind them */
 static size_t take_part(const walk *w, const zoff_plan_tensor *tensors, matrix_place *at, size_t *matrices, size_t *elements,
                         bool *is_full)
 {
