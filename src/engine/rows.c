@@ -163,7 +163,7 @@ static zoff_status flush(void *ctx, zoff_bucket_run *run)
 
 /* ---- matrices ---- */
 
-static zoff_status turn(void *ctx, zoff_bucket_run *run)
+static zoff_status take_turn(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     return zoff_matrices_turn(&e->walk.matrices.all, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
@@ -177,12 +177,12 @@ static void between_products(void *ctx)
 }
 
 /* The states were given back, so that all buckets of the round come to them, and are asked for again behind this row. */
-static zoff_status orthogonalize(void *ctx, zoff_bucket_run *run)
+static zoff_status make_orthogonal(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     const zoff_matrices_work work = {.hyper = e->gate.hyper,
                                      .threads = zoff_engine_update_threads_of_matrices(e),
-                                     .between = between_products,
+                                     .feed = between_products,
                                      .ctx = e,
                                      .stops = &e->walk.matrices.stops};
     const zoff_matrix_turn at = e->walk.matrices.all.turn;
@@ -341,12 +341,12 @@ static const struct table_row {
     {"unload", zoff_transfer_device_unload_none, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | KEPT, false},
     /* zero: gets the gradient sums of other ranks */
     {"sums", zoff_transfer_all_gather_sums, TRANSFER, STEP, SEVERAL | REPLICATED, false},
-    {"turn", turn, ENGINE, STEP, MATRICES, false}, /* matrices: memory for the directions of the bucket's round */
+    {"turn", take_turn, ENGINE, STEP, MATRICES, false}, /* matrices: memory for the directions of the bucket's round */
     {"fetch", fetch, ENGINE, STEP, MATRICES, false},
     {"momentum", zoff_engine_update_momentum, ENGINE, STEP, MATRICES, false}, /* cpu_adam: momenta, and directions */
     {"flush", flush, ENGINE, STEP, MATRICES, false},
     /* matrices: waits for the other buckets of the round, and makes its matrices orthogonal */
-    {"orthogonalize", orthogonalize, ENGINE, STEP, MATRICES, false},
+    {"orthogonalize", make_orthogonal, ENGINE, STEP, MATRICES, false},
     /* offload: reads for later buckets start while this one is updated */
     {"fetch", fetch, ENGINE, STEP, 0, false},
     /* device: gets a slot for its updated weights. One that was updated ahead has a slot, and passes its turn on. */

@@ -170,13 +170,13 @@ static bool is_wanted(const zoff_matrices *x, const zoff_matrix_entry *e)
     return has_gradient && (!x->exchanges || e->worker == x->plan->rank);
 }
 
-static void between(void *ctx)
+static void feed_between(void *ctx)
 {
     const zoff_matrices_work *work = ctx;
-    work->between(work->ctx);
+    work->feed(work->ctx);
 }
 
-static bool stops(void *ctx)
+static bool is_to_stop(void *ctx)
 {
     return *((const zoff_matrices_work *)ctx)->stops;
 }
@@ -191,7 +191,8 @@ static zoff_status orthogonalize(zoff_matrices *x, const zoff_matrix_entry *e, c
         zoff_adam_hyper_muon_consts(&work->hyper[x->model->params[e->param].group], e->rows, e->cols, &turn->work.consts);
     }
     turn->is_working = true;
-    const zoff_status status = zoff_adam_orthogonal_run(threads, &turn->work, between, stops, (void *)(uintptr_t)work);
+    const zoff_status status =
+        zoff_adam_orthogonal_run(threads, &turn->work, feed_between, is_to_stop, (void *)(uintptr_t)work);
     turn->is_working = status == ZOFF_PENDING;
     if (status == ZOFF_OK)
         x->flop += zoff_adam_orthogonal_flop(e->rows, e->cols, &turn->work.consts);

@@ -90,9 +90,9 @@ typedef struct zoff_matrices {
 typedef struct zoff_matrices_work {
     const zoff_optimizer_hyper *hyper; /* of each group, in this step */
     unsigned threads;                  /* at most those of open() */
-    zoff_adam_between between;         /* as for kernels */
+    zoff_adam_between feed;            /* called as zoff_adam_between */
     void *ctx;
-    const bool *stops; /* set by between(): poll() returns PENDING at the next pause of a product */
+    const bool *stops; /* set by feed(): poll() returns PENDING at the next pause of a product */
 } zoff_matrices_work;
 
 typedef struct zoff_matrices_opts {

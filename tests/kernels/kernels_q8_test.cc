@@ -159,7 +159,7 @@ std::vector<q8_case> every_case(const std::vector<rule_case> &rules)
 {
     std::vector<q8_case> all;
     for (const auto &rule : rules) {
-        if (rule.rule > ZOFF_RULE_ADAM_L2)
+        if (rule.rule > ZOFF_RULE_ADAM_L2 || rule.hyper.optimizer == ZOFF_OPTIMIZER_MUON) // whose moments have 2 or 4 bytes
             continue;
         for (const auto &weights : every_weights_kind()) {
             for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {

@@ -335,6 +335,8 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     const cell &c = GetParam();
     if (!rank_job::is_possible(c.world))
         GTEST_SKIP() << "this job has another number of ranks";
+    if (c.muon && c.stage > 0 && c.world > 1 && rank_job::is_over_nccl())
+        GTEST_SKIP() << "refused: Matrices.OverNcclAreRefused";
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
         if (c.muon)
