@@ -92,6 +92,8 @@ TEST_F(Names, ItemsHaveNames)
                  {{ZOFF_COMM_ABOUT_M, 0, 10, 20}, "20 elements from 10 on of the first moments of layer.w"},
                  {{ZOFF_COMM_ABOUT_V, 0, 10, 20}, "20 elements from 10 on of the second moments of layer.w"},
                  {{ZOFF_COMM_ABOUT_ELEMENTS, 1, 10, 20}, "20 elements from 10 on of parameter 1"},
+                 {{ZOFF_COMM_ABOUT_MATRICES, 0, 6, 0}, "directions of round 3 of matrices"},
+                 {{ZOFF_COMM_ABOUT_MATRICES, 0, 7, 0}, "orthogonal directions of round 3 of matrices"},
                  {{ZOFF_COMM_ABOUTS, 0, 0, 0}, "an item that this version of zoff does not know"},
                  {{UINT32_MAX, 0, 0, 0}, "an item that this version of zoff does not know"}};
     std::set<uint32_t> named;
