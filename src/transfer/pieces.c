@@ -36,7 +36,7 @@ void zoff_transfer_pieces_close(zoff_transfer *t)
 void *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
                                  zoff_plan_stream stream)
 {
-    return base + chunk->starts[stream] + piece->offsets[stream];
+    return base ? base + chunk->starts[stream] + piece->offsets[stream] : NULL; /* a pass may have borrowed no states */
 }
 
 zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zoff_plan_chunk *chunk,
