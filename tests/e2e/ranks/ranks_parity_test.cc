@@ -254,11 +254,16 @@ void fill(covering<cell> &all)
             }
         }
     }
+    const auto is_refused = [](unsigned stage, unsigned world) { // see Matrices.OverNcclAreRefused
+        return stage > 0 && world > 1 && rank_job::is_over_nccl();
+    };
     for (unsigned stage : {0u, 1u, 2u, 3u}) {
         for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 for (unsigned world : {1u, 2u, 3u, 4u}) {
                     for (unsigned chunk : {1024u, 3000u}) {
+                        if (is_refused(stage, world))
+                            continue;
                         const unsigned accumulation = 1 + (stage + world) % 2 * 2;
                         all.add({stage, tier, dtype, world, accumulation, nullptr, chunk, OF_PROGRAM, 1, false, 1, "fp32",
                                  false, true});
@@ -279,6 +284,8 @@ void fill(covering<cell> &all)
                     if ((ratio < 1 && !is_device) || (world == 1 && owner == REACHED))
                         continue;
                     const unsigned stage = owner >= IN_DRAM ? 3 : world % 3;
+                    if (is_refused(stage, world))
+                        continue;
                     all.add({stage, tier, world == 3 ? ZOFF_F32 : ZOFF_BF16, world, 1 + world % 2 * 2, nullptr, 3000, owner,
                              ratio, false, 1, "fp32", false, true});
                 }
@@ -335,8 +342,6 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     const cell &c = GetParam();
     if (!rank_job::is_possible(c.world))
         GTEST_SKIP() << "this job has another number of ranks";
-    if (c.muon && c.stage > 0 && c.world > 1 && rank_job::is_over_nccl())
-        GTEST_SKIP() << "refused: Matrices.OverNcclAreRefused";
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
         if (c.muon)
