@@ -366,7 +366,8 @@ static void plan_matrices(const zoff_planning *in, const zoff_plan *plan, zoff_p
         if (zoff_model_matrices_count(in->model, &in->model->params[piece->param]))
             info->matrix_elements += piece->count;
     }
-    info->matrix_flop = (uint64_t)(flop / (zoff_transfer_ranks_have_parts(in->transfer) ? plan->ranks : 1));
+    flop /= zoff_transfer_ranks_have_parts(in->transfer) ? plan->ranks : 1;
+    info->matrix_flop = flop < 0x1p64 ? (uint64_t)flop : UINT64_MAX;
 }
 
 zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info)
