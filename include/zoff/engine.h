@@ -139,9 +139,9 @@ typedef struct zoff_plan_info {
                                      gradients; where the communicator reaches the device, staging and sums of the exchange;
                                      weights of the engine that are stored or whole there; and gradients that it lends, twice
                                      reduce_bucket_size at most. zoff.device_memory limits it */
-    uint64_t
-        memory_bytes;           /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes,
-                                     device_host_bytes, speculation_bytes, nvme_memory_bytes and matrix_bytes. zoff.host_memory limits only the first */
+    uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes,
+                                     device_host_bytes, speculation_bytes, nvme_memory_bytes and matrix_bytes. zoff.host_memory
+                                   limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */
     uint64_t save_bytes;        /**< DRAM beside memory_bytes while a checkpoint is saved, at most: copies of states, by the
                                      default of zoff_checkpoint_opts.memory */

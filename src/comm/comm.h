@@ -48,7 +48,7 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_V,
     ZOFF_COMM_ABOUT_ELEMENTS,
     ZOFF_COMM_ABOUT_MATRICES, /* index: twice the number of the round, plus 1 for the way back */
-    ZOFF_COMM_ABOUTS /* number of subjects */
+    ZOFF_COMM_ABOUTS          /* number of subjects */
 } zoff_comm_about;
 
 #define ZOFF_COMM_ALL UINT64_MAX
