@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""skipped.py PRESET CTEST.xml: prints the tests that did not run, with the reasons, from ctest's JUnit file. Called by
-scripts/test."""
+"""skipped.py PRESET CTEST.xml: prints the tests that did not run, with the reasons, and what those that failed have said, from
+ctest's JUnit file. Called by scripts/test."""
 import collections
 import re
 import sys
@@ -45,11 +45,25 @@ def read(text):
     return found
 
 
+def complaints(text):
+    """[(test, lines)] of the tests that failed: what Google Test says of each expectation, or else the last lines."""
+    found = []
+    for case in xml.etree.ElementTree.fromstring(text).iter("testcase"):
+        if case.get("status") != "fail":
+            continue
+        lines = (case.findtext("system-out") or "").splitlines()
+        starts = [i for i, line in enumerate(lines) if re.search(r":\d+: Failure$|: runtime error: |^(==\d+==)?(ERROR|WARNING): ", line)]
+        told = [line for start in starts[:2] for line in lines[start:start + 8]]
+        found.append((case.get("name").split("  # GetParam")[0], told or lines[-12:]))
+    return found
+
+
 def main():
     preset, path = sys.argv[1:]
     try:
         with open(path, encoding="utf-8", errors="replace") as f:
-            found = read(f.read())
+            text = f.read()
+        found = read(text)
     except OSError as error:
         print(f"== {preset}: no list of skipped tests: {error.strerror}: {path}")
         return
@@ -60,6 +74,9 @@ def main():
     for cases in by_reason.values():
         names, why = [name for name, _ in cases], cases[0][1]
         print(f"   {why}: {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else ""))
+    for name, lines in complaints(text):
+        print(f"== {preset}: {name} failed:")
+        print("\n".join(f"   {line}" for line in lines))
 
 
 if __name__ == "__main__":

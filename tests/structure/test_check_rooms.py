@@ -247,11 +247,20 @@ no io_uring here: Operation not permitted
 [  SKIPPED ] d (0 ms)</system-out></testcase>
 <testcase name="e" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/><system-out>skipped: no README.md</system-out></testcase>
 <testcase name="f" status="disabled"><system-out></system-out></testcase>
+<testcase name="g.h" status="fail"><system-out>[ RUN ] h
+/x/y_test.cc:12: Failure
+Expected: true
+</system-out></testcase>
+<testcase name="i" status="fail"><system-out>no such file</system-out></testcase>
 </testsuite>"""
 
     def test_reasons(self):
         self.assertEqual([("c.d", "no io_uring here: Operation not permitted"), ("e", "no README.md"), ("f", "disabled")],
                          skipped.read(self.XML))
+
+    def test_complaints(self):
+        self.assertEqual([("g.h", ["/x/y_test.cc:12: Failure", "Expected: true"]), ("i", ["no such file"])],
+                         skipped.complaints(self.XML))
 
 
 if __name__ == "__main__":
