@@ -76,6 +76,8 @@ enum {
     TEAM_FLOP = 4000000,    /* a stage with fewer operations has one thread */
     HIGH = 32 * ZOFF_PRODUCT_ROWS,
     WIDE = 4 * ZOFF_PRODUCT_COLS, /* a part of a matrix that is not changed in place */
+    COPY_COST = 32,               /* multiply-adds in the time in which an element of a factor is copied */
+    SPAN_THREADS = 64,
 };
 
 static size_t least_side(const zoff_orthogonal *o)
@@ -281,23 +283,50 @@ static zoff_product product_of(const zoff_orthogonal *o)
     return o->consts.gram ? apply(o, q) : with(apply(o, z), k.a, o->x, 1);
 }
 
-/* Choose the parts of a stage when it begins. Each thread of a team gets several. */
+/* Multiply-adds in the time of `threads` threads that take the parts one after the other. A part copies its rows of A and its
+ * columns of B. */
+static double span(const zoff_product *p, size_t part_rows, size_t part_cols, unsigned threads)
+{
+    double busy[SPAN_THREADS] = {0}, longest = 0;
+    for (size_t left = 0; left < p->cols; left += part_cols) {
+        for (size_t top = 0; top < p->rows; top += part_rows) {
+            const size_t bottom = zoff_base_bits_min(p->rows, top + part_rows);
+            const size_t right = zoff_base_bits_min(p->lower ? bottom : p->cols, left + part_cols);
+            const size_t begin = p->lower ? zoff_base_bits_max(top, left) : top;
+            unsigned first = 0;
+            if (left >= right)
+                continue;
+            const double high = (double)(bottom - begin), wide = (double)(right - left);
+            const double above = p->lower && right > begin ? (double)(right - begin) : 0;
+            for (unsigned i = 1; i < threads; i++)
+                first = busy[i] < busy[first] ? i : first;
+            busy[first] += high * wide - above * above / 2 + COPY_COST * (high + wide);
+            longest = busy[first] > longest ? busy[first] : longest;
+        }
+    }
+    return longest;
+}
+
+/* Choose the parts of a stage when it begins: those with which the threads are done first. One thread has the largest ones. */
 static void cut(zoff_orthogonal *o, const zoff_product *p, unsigned threads)
 {
-    const size_t n = least_side(o);
-    if (!p->lower && o->rows <= o->cols) {
-        o->part_rows = p->rows;
-        o->part_cols = thickness(n, ZOFF_PRODUCT_COLS);
-        if (threads > 1 && p->cols / o->part_cols < 4 * (size_t)threads)
-            o->part_cols = ZOFF_PRODUCT_COLS;
-    } else if (!p->lower) {
-        o->part_cols = p->cols;
-        o->part_rows = thickness(n, ZOFF_PRODUCT_ROWS);
-        if (threads > 1 && p->rows / o->part_rows < 4 * (size_t)threads)
-            o->part_rows = zoff_base_bits_align(96, ZOFF_PRODUCT_ROWS);
-    } else {
-        o->part_cols = threads > 1 ? ZOFF_PRODUCT_COLS : WIDE;
-        o->part_rows = threads > 1 || p->depth > PART_FLOP / (2 * HIGH * WIDE) ? HIGH : 2 * HIGH;
+    const bool tall = !p->lower && o->rows > o->cols;
+    const size_t unit = tall ? ZOFF_PRODUCT_ROWS : ZOFF_PRODUCT_COLS;
+    const size_t all = zoff_base_bits_align(tall ? p->rows : p->cols, unit);
+    const size_t most = zoff_base_bits_min(all, p->lower ? WIDE : thickness(least_side(o), unit));
+    double least = INFINITY;
+    for (size_t thick = most; thick > 0; thick -= unit) {
+        for (size_t high = 2 * HIGH; high >= HIGH / 2; high /= 2) {
+            const size_t rows = tall ? thick : p->lower ? high : p->rows, cols = tall ? p->cols : thick;
+            if (p->lower && high > HIGH && p->depth > PART_FLOP / (2 * HIGH * WIDE))
+                continue;
+            const double time = threads > 1 ? span(p, rows, cols, threads < SPAN_THREADS ? threads : SPAN_THREADS) : 0;
+            if (time < least) {
+                least = time;
+                o->part_rows = rows;
+                o->part_cols = cols;
+            }
+        }
     }
 }
 
