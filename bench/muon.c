@@ -3,7 +3,7 @@
  * fused multiply-adds without memory. Contestants of one thread are timed by its CPU time, so that other processes disturb them
  * less; two threads by the clock. The orthogonalization alone is not in the public headers: this file looks into the library.
  */
-#include "report.h"
+#include "disk.h"
 #include "streams.h"
 
 #include "cpu_adam.h"
@@ -13,17 +13,19 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifdef BENCH_HAVE_OPENBLAS
 #include <cblas.h>
 #endif
 
-enum { PART_CHAIN = 1, PART_THREADS = 2, PART_ANY = 3 };
+enum { PART_CHAIN = 1, PART_THREADS = 2, PART_STEP = 4, PART_ANY = 7 };
 enum { ITERATIONS = 5, ENOUGH_ROUNDS = 5 };
 enum { STANDARD, GRAM, OPENBLAS, PEAK, TEAM, SIDE_BY_SIDE };
+enum { WIDTH = 768, VOCABULARY = 50257, CONTEXT = 1024, LAYERS = 12 }; /* GPT-2's 124 million parameters */
 
-static const char *wanted_isa;
+static const char *wanted_isa, *path = ".";
 
 /* A matrix and what its orthogonalization needs. */
 typedef struct chain {
@@ -226,6 +228,98 @@ static void run_threads(const bench_part *part)
     race_run(r, (unsigned)bench.rounds, bench_share(1));
 }
 
+/* Matrices of a layer, and the rest of the model that AdamW updates. */
+static const struct {
+    const char *name;
+    size_t dims[2], dim_count;
+} LAYER[] = {{"qkv", {3 * WIDTH, WIDTH}, 2},
+             {"proj", {WIDTH, WIDTH}, 2},
+             {"fc", {4 * WIDTH, WIDTH}, 2},
+             {"fcproj", {WIDTH, 4 * WIDTH}, 2},
+             {"ln", {13 * WIDTH}, 1}},
+  TABLES[] = {{"wte", {VOCABULARY, WIDTH}, 2}, {"wpe", {CONTEXT, WIDTH}, 2}};
+
+static unsigned threads(void)
+{
+    return (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static unsigned layers(void)
+{
+    return bench.quick ? 2 : LAYERS;
+}
+
+static void add_param(zoff_param_desc *list, size_t *count, const char *name, const size_t *dims, size_t dim_count)
+{
+    const size_t elements = dim_count == 2 ? dims[0] * dims[1] : dims[0];
+    uint16_t *weights = bench_array(elements * sizeof *weights, true), *grads = bench_array(elements * sizeof *grads, true);
+    bench_fill_bf16(weights, elements, 0, 0.02f);
+    bench_fill_bf16(grads, elements, *count + 1, 0.01f);
+    list[*count] = bench_param(weights, grads, elements, 1, ZOFF_BF16);
+    list[*count].name = name;
+    list[*count].dims = dims;
+    list[(*count)++].dim_count = dim_count;
+}
+
+static zoff_engine *open_engine(const char *name, const char *optimizer, const zoff_param_desc *params, size_t count)
+{
+    const char *folder = bench_text("%s/%s", disk.folder, name);
+    if (mkdir(folder, 0700) != 0)
+        bench_die("cannot make a folder: %s", strerror(errno));
+    return bench_engine(bench_text("{\"optimizer\": %s, \"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", "
+                                   "\"nvme_path\": \"%s\"}}, \"zoff\": {\"threads\": %u, \"master\": \"fp32\"}}",
+                                   optimizer, folder, threads()),
+                        (zoff_engine_opts){.threads = 0}, params, count);
+}
+
+/* A step, with the reads that it has begun for the next one. */
+static void run_step(void *ctx, int which)
+{
+    bench_must(zoff_step(ctx, NULL, NULL));
+    while (zoff_engine_progress(ctx) == ZOFF_PENDING)
+        bench_sleep(2e-5);
+}
+
+/* All matrices of the model, one after the other. */
+static void run_matrices(void *ctx, int which)
+{
+    chain *c = ctx;
+    for (unsigned layer = 0; layer < layers(); layer++) {
+        for (size_t i = 0; i < BENCH_COUNT(LAYER) && LAYER[i].dim_count == 2; i++)
+            run_ours(&c[i], LAYER[i].dims[0] != LAYER[i].dims[1], threads());
+    }
+}
+
+static void run_steps(const bench_part *part)
+{
+    static const race_line STEP = {"step", "a step of Muon", 0, run_step},
+                           ALONE = {"matrices", "its matrices alone", 0, run_matrices},
+                           PASSES = {"elements", "a step of SGD with momentum", 0, run_step};
+    zoff_param_desc params[LAYERS * BENCH_COUNT(LAYER) + BENCH_COUNT(TABLES)];
+    chain chains[BENCH_COUNT(LAYER)];
+    size_t count = 0;
+    double elements = 0;
+    for (unsigned layer = 0; layer < layers(); layer++) {
+        for (size_t i = 0; i < BENCH_COUNT(LAYER); i++)
+            add_param(params, &count, bench_text("h.%u.%s", layer, LAYER[i].name), LAYER[i].dims, LAYER[i].dim_count);
+    }
+    for (size_t i = 0; i < BENCH_COUNT(TABLES); i++)
+        add_param(params, &count, TABLES[i].name, TABLES[i].dims, TABLES[i].dim_count);
+    for (size_t i = 0; i < BENCH_COUNT(LAYER) && LAYER[i].dim_count == 2; i++)
+        chains[i] = chain_open(LAYER[i].dims[0], LAYER[i].dims[1]);
+    for (size_t i = 0; i < count; i++)
+        elements += (double)params[i].count;
+    disk_folder_make("path", path, 24 * elements, NULL);
+    race *r = race_open("step", "GPT-2 124M");
+    r->threads = threads();
+    r->sample = sample;
+    race_add(r, &STEP, elements, open_engine("muon", "{\"type\": \"Muon\"}", params, count), 1);
+    race_add(r, &ALONE, elements, chains, 1);
+    race_add(r, &PASSES, elements,
+             open_engine("sgd", "{\"type\": \"SGD\", \"params\": {\"lr\": 1e-3, \"momentum\": 0.95}}", params, count), 1);
+    race_run(r, (unsigned)bench.rounds, bench_share(1));
+}
+
 /* clang-format off */
 static const bench_asked FIGURES[] = {
     {"openblas_768x768", 1, 0.95, "time of OpenBLAS's iterations / zoff's", "chain/768x768", "openblas / standard", PART_CHAIN},
@@ -238,7 +332,8 @@ static const bench_asked FIGURES[] = {
     {"peak_2048x2048", 1, 0.62, "the same", "chain/2048x2048", "standard.elements / standard / (peak.elements / peak)", PART_CHAIN},
     {"gram_768x3072", 1, 1.6, "time over the matrix / over its Gram matrix", "chain/768x3072", "standard / gram", PART_CHAIN},
     {"gram_3072x768", 1, 1.6, "the same", "chain/3072x768", "standard / gram", PART_CHAIN},
-    {"two_threads", 1, 0.95, "time of two threads with a matrix each / twice that of two threads on one", "threads/768x768", "side_by_side / (2 * team)", PART_THREADS}};
+    {"two_threads", 1, 0.95, "time of two threads with a matrix each / twice that of two threads on one", "threads/768x768", "side_by_side / (2 * team)", PART_THREADS},
+    {"step_over_parts", -1, 1.05, "time of a step with states in files / its matrices alone and a step of SGD with momentum", "step/GPT-2 124M", "step / (matrices + elements)", PART_STEP}};
 /* clang-format on */
 
 static void judge(void)
@@ -288,8 +383,11 @@ static void begin(char **argv)
 int main(int argc, char **argv)
 {
     static const bench_option OPTIONS[] = {
-        {"isa", "NAME", "scalar, avx2, avx512, neon or sve (default: the best)", .text = &wanted_isa}, {NULL}};
-    static const bench_part PARTS[] = {{"chain", PART_CHAIN, run_chains}, {"threads", PART_THREADS, run_threads}, {NULL}};
+        {"isa", "NAME", "scalar, avx2, avx512, neon or sve (default: the best)", .text = &wanted_isa},
+        {"path", "FOLDER", "on the disk for the states of a step, 3 GB (default: the current folder)", .text = &path},
+        {NULL}};
+    static const bench_part PARTS[] = {
+        {"chain", PART_CHAIN, run_chains}, {"threads", PART_THREADS, run_threads}, {"step", PART_STEP, run_steps}, {NULL}};
     static const bench_spec SPEC = {.usage =
                                         "usage: muon [OPTION]...\nTimes the orthogonalization of matrices, five iterations.\n",
                                     .options = OPTIONS,
