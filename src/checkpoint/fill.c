@@ -495,15 +495,6 @@ static size_t state_there(const zoff_filler *f, const zoff_plan_piece *piece, un
     return p && p->states & kinds ? count_there(f, piece) : 0;
 }
 
-static size_t array_end(const zoff_plan_chunk *c, unsigned array)
-{
-    for (unsigned next = array + 1; next < ZOFF_STREAM_COUNT; next++) {
-        if (c->lengths[next])
-            return c->starts[next];
-    }
-    return c->bytes;
-}
-
 /* If the whole array is one run of a region that fits into it, bytes between and behind pieces come with it. */
 static void take_whole_region(zoff_filler *f, const zoff_plan_chunk *c, unsigned array, char *states)
 {
@@ -512,7 +503,7 @@ static void take_whole_region(zoff_filler *f, const zoff_plan_chunk *c, unsigned
         return;
     const uint64_t bytes = f->match->archive->tables[r->file].regions[r->region].bytes;
     const char *array_begin = states + c->starts[array];
-    const size_t before = (size_t)(r->to - array_begin), room = array_end(c, array) - c->starts[array];
+    const size_t before = (size_t)(r->to - array_begin), room = zoff_zero_plan_end(c, array) - c->starts[array];
     if (r->begin > before || bytes > room - (before - r->begin))
         return;
     r->to -= r->begin;

@@ -23,11 +23,8 @@ _Static_assert((int)ZOFF_STORE_ARRAYS == (int)ZOFF_STREAM_COUNT, "an array for e
 static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk *c)
 {
     zoff_store_chunk chunk = {.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
-    size_t end = c->bytes;
-    for (int stream = ZOFF_STREAM_COUNT; stream-- > 0;) {
-        chunk.ends[stream] = end;
-        end = c->lengths[stream] ? c->starts[stream] : end;
-    }
+    for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
+        chunk.ends[stream] = zoff_zero_plan_end(c, stream);
     return chunk;
 }
 

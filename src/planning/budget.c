@@ -244,9 +244,9 @@ static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
         const zoff_plan_chunk *c = &plan->chunks[i];
         uint64_t elements = 0; /* elements of weights, whose masters may be the weights themselves */
         for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-            const size_t end = stream + 1 < ZOFF_STREAM_COUNT ? c->starts[stream + 1] : c->bytes;
             if (c->lengths[stream])
-                add_array(&u, end - c->starts[stream], info->tier == ZOFF_TIER_NVME ? 0 : ZOFF_SAVE_UNIT);
+                add_array(&u, zoff_zero_plan_end(c, stream) - c->starts[stream],
+                          info->tier == ZOFF_TIER_NVME ? 0 : ZOFF_SAVE_UNIT);
         }
         for (size_t k = 0; k < c->piece_count; k++)
             elements += plan->pieces[c->first_piece + k].count;

@@ -62,6 +62,15 @@ static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t 
     c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, ZOFF_PLAN_LINE);
 }
 
+size_t zoff_zero_plan_end(const zoff_plan_chunk *chunk, unsigned stream)
+{
+    while (++stream < ZOFF_STREAM_COUNT) {
+        if (chunk->lengths[stream])
+            return chunk->starts[stream];
+    }
+    return chunk->bytes;
+}
+
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
 {
     size_t streams = 0;

@@ -153,6 +153,9 @@ struct zoff_plan {
 zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out);
 void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
 
+/* The byte of a chunk where a stream that it has ends, with its padding: where the next one starts. */
+size_t zoff_zero_plan_end(const zoff_plan_chunk *chunk, unsigned stream);
+
 /* Number of streams that a parameter has; bytes of `count` elements in all of them, as zoff_zero_plan_bytes(). */
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
 size_t zoff_zero_plan_state_bytes(const zoff_plan_tensor *tensor, size_t count);

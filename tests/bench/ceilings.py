@@ -53,7 +53,7 @@ CEILINGS = {
     "bytes_per_parameter": lambda time: 4.0,
     "pageable_copies|bounced_bytes": NONE,
     # bench/muon
-    "openblas_.*|peak_.*|two_threads": ONE,
+    "openblas_.*|peak_.*|two_threads|step_over_parts": ONE,
     "gram_.*": lambda time: 65 / 38,  # by the operations, m = 4 n
 }
 
