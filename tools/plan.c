@@ -118,28 +118,47 @@ static bool copy_key(const zoff_config *from, const char *path, zoff_config *to)
     return zoff_config_string(from, path, &value) == 0 && zoff_config_set(to, path, value) == 0;
 }
 
-/* Measure the elements per second that an engine updates with this optimizer, these formats and states in DRAM; 0: not
- * measured. */
-static double measure_update(const plan_options *o, const zoff_config *asked, unsigned threads)
+/* Operations a second of a short measurement; 0: not measured. */
+typedef struct rates {
+    double elements; /* updated */
+    double flop;     /* of the orthogonalization of a matrix */
+} rates;
+
+/* Measure what an engine does with this optimizer, these formats and threads, and states in DRAM. */
+static rates measure_update(const plan_options *o, const zoff_config *asked, unsigned threads)
 {
-    enum { COUNT = 4 << 20, STEPS = 5 };
-    const size_t element = o->dtype == ZOFF_F32 ? 4 : 2;
+    enum { COUNT = 4 << 20, SIDE = 768, STEPS = 5 };
+    static const size_t DIMS[] = {SIDE, SIDE};
+    const size_t element = o->dtype == ZOFF_F32 ? 4 : 2, counts[] = {COUNT, SIDE * SIDE}, params = o->shape_count ? 2 : 1;
     zoff_config *config = NULL;
     zoff_engine *e = NULL;
-    void *value = calloc(COUNT, element), *grad = calloc(COUNT, element);
-    double best = 0;
+    char *value = calloc(COUNT + SIDE * SIDE, element), *grad = calloc(COUNT + SIDE * SIDE, element);
+    rates best = {0};
     if (value && grad && zoff_config_open(NULL, &config) == 0 && copy_key(asked, "optimizer.type", config) &&
         copy_key(asked, "zoff.moments", config) && copy_key(asked, "zoff.master", config)) {
         zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .threads = threads};
-        zoff_param_desc desc = {
-            .struct_size = sizeof desc, .count = COUNT, .dtype = o->dtype, .value = value, .grad = grad, .name = "sample"};
         zoff_step_info info = {.struct_size = sizeof info};
-        bool works =
-            zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, &desc, NULL) == 0 && zoff_engine_seal(e) == 0;
+        zoff_plan_info plan = {.struct_size = sizeof plan};
+        bool works = zoff_engine_create(&opts, &e) == 0;
+        for (size_t i = 0; i < params; i++) {
+            zoff_param_desc desc = {.struct_size = sizeof desc,
+                                    .count = counts[i],
+                                    .dtype = o->dtype,
+                                    .value = value + i * COUNT * element,
+                                    .grad = grad + i * COUNT * element,
+                                    .dims = i ? DIMS : NULL,
+                                    .dim_count = i ? 2 : 0,
+                                    .name = i ? "matrix" : "sample"};
+            works = works && zoff_engine_add_param(e, &desc, NULL) == 0;
+        }
+        works = works && zoff_engine_seal(e) == 0 && zoff_engine_plan(e, &plan) == 0;
         for (int i = 0; works && i < STEPS; i++) {
             works = zoff_step(e, NULL, &info) == 0;
-            if (works && i > 0 && info.seconds.total > 0 && COUNT / info.seconds.total > best)
-                best = COUNT / info.seconds.total;
+            const double matrices = info.seconds.orthogonalize, update = info.seconds.total - matrices;
+            if (works && i > 0 && update > 0)
+                best.elements = fmax(best.elements, (double)plan.elements / update);
+            if (works && matrices > 0)
+                best.flop = fmax(best.flop, (double)plan.matrix_flop / matrices);
         }
         zoff_engine_destroy(e);
     }
@@ -149,48 +168,15 @@ static double measure_update(const plan_options *o, const zoff_config *asked, un
     return best;
 }
 
-/* Measure the operations per second at which a matrix is orthogonalized, with the method that each shape can have; 0: not
- * measured. */
-static double measure_orthogonal(void)
-{
-    enum { N = 512, TIMES = 3 };
-    const double flop = 5 * 4.0 * N * N * N;
-    float *memory = calloc(3 * N * N, sizeof *memory);
-    double best = 0;
-    zoff_optimizer_hyper hyper;
-    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_MUON);
-    hyper.ns_method = ZOFF_MUON_STANDARD;
-    for (int i = 0; i < TIMES && memory; i++) {
-        zoff_optimizer_tensor tensor = {.struct_size = sizeof tensor,
-                                        .master = memory,
-                                        .m = memory + N * N,
-                                        .grad = memory + 2 * N * N,
-                                        .count = N * N,
-                                        .rows = N,
-                                        .cols = N};
-        struct timespec begin, end;
-        memory[2 * N * N + i] = 1;
-        clock_gettime(CLOCK_MONOTONIC, &begin);
-        if (zoff_optimizer_step(&hyper, i + 1, 1, &tensor) < 0)
-            break;
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-        best = fmax(best, flop / seconds);
-    }
-    free(memory);
-    return best;
-}
-
 /* @return seconds; 0: there are no matrices */
-static double print_orthogonal(const zoff_plan_info *info)
+static double print_orthogonal(const zoff_plan_info *info, double rate)
 {
     enum { LONG = 10 /* seconds */ };
-    const double rate = info->matrix_flop ? measure_orthogonal() : 0;
     if (!(rate > 0))
         return 0;
     const double seconds = (double)info->matrix_flop / rate;
-    printf("%-34s %12.3f s    measured now: %.1f GFLOP/s, all threads of this machine\n", "orthogonalize matrices", seconds,
-           rate * 1e-9);
+    printf("%-34s %12.3f s    measured now: %.1f GFLOP/s, %u threads\n", "orthogonalize matrices", seconds, rate * 1e-9,
+           info->threads);
     if (seconds > LONG)
         printf("%-34s              a larger batch hides more of it, more ranks at stage 1 share it\n", "  more than 10 s");
     return seconds;
@@ -198,14 +184,14 @@ static double print_orthogonal(const zoff_plan_info *info)
 
 static void print_seconds(const plan_options *o, const zoff_plan_info *info, const zoff_config *config, const char *folder)
 {
-    const double rate = measure_update(o, config, info->threads);
+    const rates rate = measure_update(o, config, info->threads);
     const double bytes = (double)(info->step_read_bytes + info->step_write_bytes);
-    double update = rate > 0 ? (double)info->elements / rate : 0, disk = 0;
+    double update = rate.elements > 0 ? (double)info->elements / rate.elements : 0, disk = 0;
     printf("\na step\n");
-    if (rate > 0)
+    if (rate.elements > 0)
         printf("%-34s %12.3f s    measured now: %.3f Gelements/s, %u threads, states in DRAM\n", "measure and update", update,
-               rate * 1e-9, info->threads);
-    update += print_orthogonal(info);
+               rate.elements * 1e-9, info->threads);
+    update += print_orthogonal(info, rate.flop);
     if (bytes <= 0)
         return;
     zoff_aio_tune_opts opts = {.struct_size = sizeof opts};
