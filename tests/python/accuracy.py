@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy.py: given gradients: the distance to float64 and to PyTorch, and the bits of a program in C."""
+"""accuracy.py: the distance to float64 and to PyTorch, and the bits of a program in C, for given gradients; and the losses of a small GPT
+that Muon trains."""
 import json
 import os
+import re
 import struct
 import subprocess
 import unittest
@@ -10,7 +12,7 @@ from ctypes import byref
 import torch
 
 import zoff
-from models import MATRICES, SHAPES, TORCH, Folders, Gradients, apart, copies, distance, equal, named, weights, with_matrices
+from models import FULL, MATRICES, SHAPES, TORCH, Folders, Gradients, apart, copies, distance, equal, named, weights, with_matrices
 from zoff import _api as api
 from zoff._load import lib
 from zoff.cohort import DTYPES
@@ -123,7 +125,7 @@ class Muon(Folders, unittest.TestCase):
             x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
         rows, cols = shape
         scale = {None: max(1, rows / cols) ** 0.5, "match_rms_adamw": 0.2 * max(shape) ** 0.5, "spectral_unclamped": (rows / cols) ** 0.5}
-        param.data.mul_(1 - lr * weight_decay).sub_(x.reshape(param.shape), alpha=lr * scale[adjust_lr_fn])
+        param.data.sub_(lr * weight_decay * param.data + lr * scale[adjust_lr_fn] * x.reshape(param.shape))
 
     def test_muon_is_that_of_torch_without_its_rounding(self):
         for numbers in self.NUMBERS:
@@ -186,3 +188,114 @@ class Muon(Folders, unittest.TestCase):
                                          set(its))
                         self.assertTrue(torch.equal(its["momentum_buffer" if shape else "exp_avg"], m))
                     optimizer.close()
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.proj = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.fc, self.out = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+        x = x + self.proj(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.out(torch.nn.functional.gelu(self.fc(self.norm2(x))))
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self, words=64, context=32, width=64):
+        super().__init__()
+        self.wte, self.wpe = torch.nn.Embedding(words, width), torch.nn.Embedding(context, width)
+        self.h = torch.nn.Sequential(Block(width), Block(width))
+        self.norm, self.lm_head = torch.nn.LayerNorm(width), torch.nn.Linear(width, words, bias=False)
+        for param in self.parameters():
+            if param.dim() == 2:
+                torch.nn.init.normal_(param, std=0.02)
+
+    def forward(self, text):
+        logits = self.lm_head(self.norm(self.h(self.wte(text[:, :-1]) + self.wpe.weight)))
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+
+
+class MuonTrains(Folders, unittest.TestCase):
+    """A GPT is trained in fp32 with clipped gradients. Losses are computed in float64 from the weights of each step, because those in fp32
+    hide differences below 1e-7. The rates are high, so that differences grow: with low ones they shrink, and after 100 steps only the
+    roundings of the last steps are left."""
+
+    STEPS, NUMBERS, CLIP = 100 if FULL else 10, {"lr": 0.05, "adam_lr": 5e-3, "weight_decay": 0.01}, 0.5
+
+    def setUp(self):
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+
+    @staticmethod
+    def model(seed=None):
+        """With a seed, each weight is changed by a relative 1e-7."""
+        torch.manual_seed(5)
+        model = Gpt()
+        if seed is not None:
+            chance = torch.Generator().manual_seed(seed)
+            for param in model.parameters():
+                param.data.copy_(param.double() * (1 + 1e-7 * torch.randn(param.shape, generator=chance, dtype=torch.float64)))
+        return model
+
+    def losses(self, model, step):
+        chance, found = torch.Generator().manual_seed(6), []
+        for _ in range(self.STEPS):
+            text = [torch.randint(64, (8,), generator=chance)]
+            for _ in range(32):
+                text.append((5 * text[-1] + torch.randint(4, (8,), generator=chance)) % 64)
+            text = torch.stack(text, 1)
+            with torch.no_grad():
+                found.append(float(torch.func.functional_call(model, {name: param.double() for name, param in model.named_parameters()}, text)))
+            model.zero_grad()
+            model(text).backward()
+            step()
+        return found
+
+    def by_zoff(self, config):
+        model = self.model()
+        optimizer = zoff.Muon(model.named_parameters(), config=config, clip_norm=self.CLIP, **self.NUMBERS)
+        self.addCleanup(optimizer.close)
+        return self.losses(model, optimizer.step)
+
+    def with_the_least_memory(self, bytes_=1):
+        """`bytes_`: DRAM for states, or more where zoff asks for it."""
+        try:
+            return self.by_zoff(zoff.Config(nvme=self.folder(), host_memory=bytes_))
+        except zoff.Error as error:
+            more = re.search(r"raise it to (\d+) bytes", str(error))
+            self.assertTrue(more and int(more[1]) > bytes_, error)
+            return self.with_the_least_memory(int(more[1]))
+
+    def by_torch(self, seed=None):
+        """The recursion of zoff/optimizer.h with products of torch in fp32."""
+        model, rate = self.model(seed), self.NUMBERS
+        names = dict(model.named_parameters())
+        matrices = {name: param for name, param in names.items() if param.dim() == 2 and name.startswith("h.")}
+        moments = {name: torch.zeros_like(param) for name, param in matrices.items()}
+        others = [param for name, param in names.items() if name not in matrices]
+        adamw = Muon.adamw(others, **{**rate, "weight_decay": 0})  # which rounds 1 - lr * weight_decay in each step
+
+        def step():
+            torch.nn.utils.clip_grad_norm_(model.parameters(), self.CLIP)
+            for param in others:
+                param.data.sub_(rate["adam_lr"] * rate["weight_decay"] * param.data)
+            adamw.step()
+            for name, param in matrices.items():
+                Muon.step(param, moments[name], param.shape, **rate)
+
+        return self.losses(model, step)
+
+    def test_losses_are_the_same_on_each_tier_and_those_of_torch(self):
+        ours, theirs = self.by_zoff(self.config("dram")), self.by_torch()
+        self.assertEqual(ours, self.by_zoff(self.config("nvme")))
+        self.assertEqual(ours, self.with_the_least_memory())
+        away = [abs(one - other) for one, other in zip(ours, theirs)]
+        print(f"Muon from torch: {max(away[:10]):.1e} in 10 steps, {away[-1]:.1e} in step {self.STEPS}, loss {ours[0]:.4f} to {ours[-1]:.4f}")
+        self.assertLessEqual(max(away[:10]), 1e-5)
+        if FULL:
+            changed = [abs(self.by_torch(seed)[-1] - theirs[-1]) for seed in range(8)]
+            print("first weights changed by 1e-7:", *(f"{one:.1e}" for one in changed))
+            self.assertLessEqual(away[-1], 2 * max(changed))
