@@ -97,8 +97,8 @@ typedef struct zoff_optimizer_tensor {
  *  @param grad_scale multiplies the gradient first; finite in fp32
  *  @threads any, on disjoint memory; uses the library's threads  @blocks until done
  *  @return ERR_INVALID for a NULL array, an unknown type, or a number out of range. ERR_NO_MEMORY for a matrix: it needs
- *  4 r c bytes, 8 (16 with ZOFF_MUON_GRAM) times the square of its smaller side, and some 3 MiB for each thread. Nothing has
- *  changed then */
+ *  4 r c bytes, 8 or 16 times the square of its smaller side (16 if the other is twice as long), and some 3 MiB for each
+ *  thread. Nothing has changed then */
 ZOFF_API zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
                                          const zoff_optimizer_tensor *tensor);
 

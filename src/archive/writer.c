@@ -69,7 +69,7 @@ static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_p
                  "zoff_checkpoint_writer_open: '%.200s' has the unknown dtype %d", known.name, (int)known.dtype);
     ZOFF_FAIL_IF(known.states >> ZOFF_ARCHIVE_KINDS, ZOFF_ERR_INVALID,
                  "zoff_checkpoint_writer_open: '%.200s' has unknown states", known.name);
-    ZOFF_FAIL_IF(known.rule && strcmp(known.rule, "muon") != 0, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(known.rule && !zoff_adam_matrix_rules_has(known.rule), ZOFF_ERR_INVALID,
                  "zoff_checkpoint_writer_open: '%.200s' has the unknown rule '%.40s'; use NULL or \"muon\"", known.name,
                  known.rule);
     *p = (zoff_archive_param){.count = known.count,

@@ -18,8 +18,8 @@ static const char *type_of(zoff_optimizer optimizer, bool is_l2)
 
 const char *zoff_checkpoint_describe_rule(const zoff_model *m, const zoff_model_param *p)
 {
-    const char *rule = zoff_model_matrices_rule(m, p);
-    return rule ? rule : type_of(zoff_model_matrices_optimizer(m, p), false);
+    const zoff_matrix_rule *rule = zoff_model_matrices_rule(m, p);
+    return rule ? rule->name : type_of(zoff_model_matrices_optimizer(m, p), false);
 }
 
 zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t index, zoff_archive_group *out)

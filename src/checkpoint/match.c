@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOMENTS = 1u << ZOFF_STATE_M | 1u << ZOFF_STATE_V };
+
 /* Whether a name matches one of the patterns, which are separated by spaces. */
 static bool is_allowed(const char *allow, const char *name)
 {
@@ -108,11 +110,11 @@ static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_a
     return false;
 }
 
-/* The rule of the states in the checkpoint. A group of matrices updates its other parameters as AdamW does. */
+/* The rule of the states in the checkpoint. Both moments are AdamW's, also those of vectors in a group of matrices. */
 static const char *rule_there(const zoff_archive_manifest *m, const zoff_archive_param *a)
 {
     const char *type = a->group < m->group_count ? m->groups[a->group].type : NULL;
-    return a->rule ? a->rule : !type ? "an element rule" : strcmp(type, "Muon") == 0 ? "AdamW" : type;
+    return a->rule ? a->rule : !type ? "an element rule" : (a->states & MOMENTS) == MOMENTS ? "AdamW" : type;
 }
 
 /* Moments of one optimizer of elements are taken by another one that has as many, but not those of matrices, or for them.
@@ -147,7 +149,7 @@ static bool compare_states(comparison *c, size_t param, const zoff_archive_param
         add(c, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
     else if (p->frozen && p->dtype != a->dtype)
         add(c, p->name, "is frozen, and its weights have another type");
-    else if (!p->frozen && a->states & (1u << ZOFF_STATE_M | 1u << ZOFF_STATE_V) && compare_rule(c, p, a))
+    else if (!p->frozen && a->states & MOMENTS && compare_rule(c, p, a))
         (void)0;
     else if ((a->states & need) != need)
         add(c, p->name, "lacks states that its optimizer has here");

@@ -106,7 +106,7 @@ static void set_defaults(const zoff_config *config)
     }
     set_default(config, PARAMS "lr", hyper.lr);
     set_default(config, PARAMS "eps", hyper.eps);
-    if (type == ZOFF_OPTIMIZER_MUON)
+    if (zoff_config_optimizer_has(config, PARAMS "muon_lr"))
         set_muon_defaults(config, &hyper);
     zoff_config_cell *betas = open_cell(config, PARAMS "betas");
     if (betas) {
@@ -165,7 +165,7 @@ static zoff_status check_sizes(const zoff_config *config)
 static zoff_status check_momentum(const zoff_config *config)
 {
     const zoff_config_cell *momentum = zoff_config_value_find(config, PARAMS "momentum");
-    ZOFF_FAIL_IF(zoff_config_optimizer_type(config) == ZOFF_OPTIMIZER_MUON && !(momentum->number < 1), ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(zoff_config_optimizer_has(config, PARAMS "muon_lr") && !(momentum->number < 1), ZOFF_ERR_INVALID,
                  "%s: " PARAMS "momentum is %.17g; expected a number from 0 to below 1 with optimizer.type Muon",
                  zoff_config_value_source(momentum), momentum->number);
     return ZOFF_OK;
@@ -206,7 +206,7 @@ static zoff_status check_rows(const zoff_config *config)
 
 static zoff_status check_nesterov(const zoff_config *config)
 {
-    if (zoff_config_optimizer_type(config) == ZOFF_OPTIMIZER_MUON)
+    if (!zoff_config_optimizer_has(config, PARAMS "dampening"))
         return ZOFF_OK;
     const zoff_config_cell *nesterov = zoff_config_value_find(config, PARAMS "nesterov");
     const double momentum = zoff_config_value_find(config, PARAMS "momentum")->number;

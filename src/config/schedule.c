@@ -118,7 +118,7 @@ static void warn_momentum(const zoff_config *config, const char *type)
 {
     const zoff_config_cell *momentum = zoff_config_value_find(config, PARAMS "cycle_momentum");
     const bool has_betas = zoff_config_optimizer_has(config, "optimizer.params.betas") &&
-                           zoff_config_optimizer_type(config) != ZOFF_OPTIMIZER_MUON;
+                           !zoff_config_optimizer_has(config, "optimizer.params.adam_lr");
     if (is_in("OneCycle", type) && momentum->integer && !has_betas)
         ZOFF_WARN(
             "%s: scheduler.params.cycle_momentum has no effect with optimizer.type %s, whose betas no cycle moves; set it to "

@@ -95,7 +95,7 @@ static void fill_hyper(const zoff_config *config, zoff_optimizer_hyper *out)
     out->dampening = number(config, "optimizer.params.dampening");
     out->nesterov = integer(config, "optimizer.params.nesterov") != 0;
     out->lr_decay = number(config, "optimizer.params.lr_decay");
-    if (out->optimizer == ZOFF_OPTIMIZER_MUON)
+    if (zoff_config_optimizer_has(config, "optimizer.params.muon_lr"))
         fill_muon(config, out);
     if (zoff_config_optimizer_has(config, BIAS_CORRECTION) && !integer(config, BIAS_CORRECTION))
         out->flags |= ZOFF_HYPER_NO_BIAS_CORRECTION;

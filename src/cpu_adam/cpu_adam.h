@@ -63,6 +63,8 @@ typedef struct zoff_muon_consts {
 
 enum { ZOFF_MUON_STEPS_MOST = 99 };
 
+/* Return the caller's struct. If it is an older one, fill and return a copy with its optimizer's defaults behind its end. */
+const zoff_optimizer_hyper *zoff_adam_hyper_complete(const zoff_optimizer_hyper *hyper, zoff_optimizer_hyper *copy);
 /* ERR_INVALID for a value out of range, or t < 1. */
 zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t);
 /* Copy `given`, a struct of any version, with the numbers of `own` in the place of each ZOFF_KEEP. The copy has all fields of
@@ -75,15 +77,11 @@ zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, const zoff_opt
 zoff_status zoff_adam_dispatch_probe(const char *isa);
 /* The constants of a step; with Muon those of tensors that are no matrices. */
 void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
-/* Whether tensors with rows and columns are matrices. */
-bool zoff_adam_hyper_has_matrices(const zoff_optimizer_hyper *hyper);
 /* The constants of Muon's passes over a matrix, before and after its orthogonalization. */
-void zoff_adam_hyper_matrix_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
-                                   zoff_adam_consts *before, zoff_adam_consts *after);
+void zoff_adam_hyper_muon_passes(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
+                                 zoff_adam_consts *before, zoff_adam_consts *after);
 /* The number by which the states of a block are rounded. `first`: an element of the slice, a multiple of ZOFF_NORM_BLOCK. */
 uint64_t zoff_adam_dither_key(const char *name, size_t slice, size_t first);
-/* How a matrix is orthogonalized between them. */
-void zoff_adam_hyper_muon_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, zoff_muon_consts *out);
 /* The states that a rule, or a step with these hyper-parameters, reads and writes; with Muon a tensor that is no matrix. */
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
@@ -181,12 +179,36 @@ typedef struct zoff_orthogonal {
  * gram, and some 3 MiB for each thread. */
 size_t zoff_adam_orthogonal_scratch(size_t rows, size_t cols, bool gram, unsigned threads);
 /* Floating-point operations of all products, of which symmetric ones are computed by half. */
-double zoff_adam_orthogonal_flop(size_t rows, size_t cols, const zoff_muon_consts *consts);
+double zoff_adam_orthogonal_flop(const zoff_orthogonal *o);
 /* Orthogonalize. After each part of thread 0, of some milliseconds, between() is called, and stops(), which may be NULL; the
  * work stops once that says so. The bits do not depend on threads and stops.
  * @return ZOFF_PENDING: the work has stopped; call again, with as many threads as there is scratch for */
 zoff_status zoff_adam_orthogonal_run(unsigned threads, zoff_orthogonal *o, zoff_adam_between between, bool (*stops)(void *ctx),
                                      void *ctx);
+
+/* An optimizer of matrices. An element rule writes the directions of a matrix where it has its weights, a transform changes the
+ * whole of them, and a second element rule has the result as its gradient. Tensors that are no matrices get AdamW's step with
+ * adam_lr. */
+typedef struct zoff_matrix_rule {
+    const char *name;        /* in checkpoints */
+    zoff_adam_states states; /* of a matrix */
+    /* The constants of both element rules in a step. */
+    void (*passes)(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
+                   zoff_adam_consts *before, zoff_adam_consts *after);
+    /* Bytes that serve the transform with any hyper-parameters, because those of a later step may differ. */
+    size_t (*scratch_bytes)(size_t rows, size_t cols, unsigned threads);
+    /* Fill in what the hyper-parameters say; the caller fills the shape. */
+    void (*begin)(const zoff_optimizer_hyper *hyper, zoff_orthogonal *o);
+    double (*flop)(const zoff_orthogonal *o);
+    /* As zoff_adam_orthogonal_run(). */
+    zoff_status (*transform)(unsigned threads, zoff_orthogonal *o, zoff_adam_between between, bool (*stops)(void *ctx),
+                             void *ctx);
+} zoff_matrix_rule;
+
+/* The rule of matrices of an optimizer; NULL: it updates each element by itself. */
+const zoff_matrix_rule *zoff_adam_matrix_rules_of(const zoff_optimizer_hyper *hyper);
+/* Whether a rule has this name. */
+bool zoff_adam_matrix_rules_has(const char *name);
 
 typedef struct zoff_norm_piece {
     size_t count;

@@ -71,8 +71,7 @@ void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
 
-/* Return the caller's struct. If it is an older one, fill and return a copy with its optimizer's defaults behind its end. */
-static const zoff_optimizer_hyper *complete(const zoff_optimizer_hyper *hyper, zoff_optimizer_hyper *copy)
+const zoff_optimizer_hyper *zoff_adam_hyper_complete(const zoff_optimizer_hyper *hyper, zoff_optimizer_hyper *copy)
 {
     if (hyper->struct_size >= sizeof *copy)
         return hyper;
@@ -224,7 +223,7 @@ zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, const zoff_opt
 {
     zoff_optimizer_hyper had = *own, h;
     ZOFF_TRY(zoff_base_structs_check(HYPER, given, sizeof h));
-    h = *complete(given, &h);
+    h = *zoff_adam_hyper_complete(given, &h);
     h.struct_size = sizeof h;
     if (h.optimizer == ZOFF_OPTIMIZER_KEEP) {
         h.optimizer = had.optimizer;
@@ -278,7 +277,7 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
                  hyper->struct_size);
     ZOFF_TRY(zoff_base_structs_check(HYPER, hyper, sizeof *hyper));
     zoff_optimizer_hyper copy;
-    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    const zoff_optimizer_hyper *h = zoff_adam_hyper_complete(hyper, &copy);
     ZOFF_TRY(check_given(*h));
     ZOFF_TRY(check_filled(h));
     ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
@@ -329,7 +328,7 @@ zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule)
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper)
 {
     zoff_optimizer_hyper copy;
-    return zoff_adam_hyper_rule_states(rule_of(complete(hyper, &copy)));
+    return zoff_adam_hyper_rule_states(rule_of(zoff_adam_hyper_complete(hyper, &copy)));
 }
 
 /* x^n for n >= 1 by squaring. pow() may differ between C libraries in the last place, and the bits of a step must not;
@@ -364,7 +363,7 @@ void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double
     /* The caller's thread may flush subnormals or round upwards, and constants must not depend on that. */
     const unsigned saved = zoff_base_cpu_float_enter();
     zoff_optimizer_hyper copy;
-    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    const zoff_optimizer_hyper *h = zoff_adam_hyper_complete(hyper, &copy);
     zoff_adam_consts k = {
         .rule = rule_of(h), .grad_scale = (float)grad_scale, .eps = (float)h->eps, .dither = (uint32_t)t * 0x9e3779b9u};
     const bool is_muon = h->optimizer == ZOFF_OPTIMIZER_MUON, is_adam = h->optimizer == ZOFF_OPTIMIZER_ADAM || is_muon;
@@ -391,21 +390,6 @@ void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double
     zoff_base_cpu_float_leave(saved);
 }
 
-bool zoff_adam_hyper_has_matrices(const zoff_optimizer_hyper *hyper)
-{
-    zoff_optimizer_hyper copy;
-    return complete(hyper, &copy)->optimizer == ZOFF_OPTIMIZER_MUON;
-}
-
-void zoff_adam_hyper_muon_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, zoff_muon_consts *out)
-{
-    zoff_optimizer_hyper copy;
-    const zoff_optimizer_hyper *h = complete(hyper, &copy);
-    const size_t n = zoff_base_bits_min(rows, cols), m = zoff_base_bits_max(rows, cols);
-    *out = (zoff_muon_consts){
-        .coefficients = h->coefficients, .steps = h->ns_steps, .gram = h->ns_method == ZOFF_MUON_GRAM && m / 2 >= n};
-}
-
 /* The factor of Muon's learning rate. */
 static double scale_of(zoff_muon_scale scale, double rows, double cols)
 {
@@ -423,12 +407,12 @@ static double scale_of(zoff_muon_scale scale, double rows, double cols)
     return rows > cols ? sqrt(rows / cols) : 1;
 }
 
-void zoff_adam_hyper_matrix_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
-                                   zoff_adam_consts *before, zoff_adam_consts *after)
+void zoff_adam_hyper_muon_passes(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
+                                 zoff_adam_consts *before, zoff_adam_consts *after)
 {
     const unsigned saved = zoff_base_cpu_float_enter();
     zoff_optimizer_hyper copy;
-    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    const zoff_optimizer_hyper *h = zoff_adam_hyper_complete(hyper, &copy);
     const uint32_t dither = (uint32_t)t * 0x9e3779b9u;
     zoff_adam_consts k = {.rule = h->nesterov ? ZOFF_RULE_MUON_NESTEROV : ZOFF_RULE_MUON_MOMENTUM,
                           .grad_scale = (float)grad_scale,

@@ -122,12 +122,12 @@ static bool begins_q(const zoff_orthogonal *o)
     return o->iteration == 0 || is_restart(o->iteration);
 }
 
-double zoff_adam_orthogonal_flop(size_t rows, size_t cols, const zoff_muon_consts *consts)
+double zoff_adam_orthogonal_flop(const zoff_orthogonal *given)
 {
-    zoff_orthogonal o = {.rows = rows, .cols = cols, .consts = *consts};
-    const double n = (double)least_side(&o), all = (double)rows * (double)cols;
+    zoff_orthogonal o = *given;
+    const double n = (double)least_side(&o), all = (double)o.rows * (double)o.cols;
     double flop = 0;
-    for (; o.iteration < consts->steps; o.iteration++) {
+    for (o.iteration = 0; o.iteration < o.consts.steps; o.iteration++) {
         for (stage s = RENEW; s <= APPLY; s++) {
             if (has_stage(&o, s) && !(s == NEXT_Q && begins_q(&o)))
                 flop += s == RENEW || s == APPLY ? 2 * n * all : s == GRAM ? n * all : n * n * n;

@@ -54,7 +54,7 @@ static size_t index_of(const step_list *list, const void *tensor)
 /* Whether it is orthogonalized. A struct of an older caller ends before its shape. */
 static bool is_matrix(const zoff_optimizer_tensor *tensor, const zoff_optimizer_hyper *hyper)
 {
-    return tensor->struct_size >= sizeof *tensor && (tensor->rows || tensor->cols) && zoff_adam_hyper_has_matrices(hyper);
+    return tensor->struct_size >= sizeof *tensor && (tensor->rows || tensor->cols) && zoff_adam_matrix_rules_of(hyper);
 }
 
 /* The same after the checks. Most lists have no matrices, and then nothing is read. */
@@ -157,9 +157,8 @@ static zoff_status check_shape(step_list *list, size_t index)
     ZOFF_FAIL_IF(elements > (size_t)PTRDIFF_MAX / 64, ZOFF_ERR_INVALID,
                  "%s is a matrix of %zu x %zu: more elements than memory can hold", name_tensor(list, index).text, rows, cols);
     if (tensor->count) {
-        zoff_muon_consts muon;
-        zoff_adam_hyper_muon_consts(hyper_at(list, index), rows, cols, &muon);
-        const size_t bytes = zoff_adam_orthogonal_scratch(rows, cols, muon.gram, zoff_adam_dispatch_threads());
+        const zoff_matrix_rule *rule = zoff_adam_matrix_rules_of(hyper_at(list, index));
+        const size_t bytes = rule->scratch_bytes(rows, cols, zoff_adam_dispatch_threads());
         list->has_matrices = true;
         list->elements = zoff_base_bits_max(list->elements, elements);
         list->scratch_bytes = zoff_base_bits_max(list->scratch_bytes, bytes);
@@ -182,7 +181,7 @@ static zoff_status check_tensor(step_list *list, size_t index)
         return zoff_base_status_prefix(status, "%s: ", name_tensor(list, index).text);
     if (is_matrix(tensor, hyper)) {
         ZOFF_TRY(check_shape(list, index));
-        states = (zoff_adam_states){.m = true};
+        states = zoff_adam_matrix_rules_of(hyper)->states;
     }
     const struct {
         const char *name;
@@ -216,9 +215,9 @@ static zoff_status check_scale(double grad_scale)
     return ZOFF_OK;
 }
 
-/* One step of one matrix of a tensor: momentum, orthogonalization, addition. */
-static void step_matrix(const zoff_optimizer_tensor *tensor, size_t first, const zoff_adam_consts *before,
-                        const zoff_adam_consts *after, zoff_orthogonal o)
+/* One step of one matrix of a tensor: directions, their transform, addition. */
+static void step_matrix(const zoff_optimizer_tensor *tensor, size_t first, const zoff_matrix_rule *rule,
+                        const zoff_adam_consts *before, const zoff_adam_consts *after, zoff_orthogonal o)
 {
     const unsigned threads = zoff_adam_dispatch_threads();
     zoff_adam_piece from, to;
@@ -231,7 +230,7 @@ static void step_matrix(const zoff_optimizer_tensor *tensor, size_t first, const
     from.master_dtype = ZOFF_F32;
     from.copy_out = NULL;
     zoff_adam_update_run(threads, &from, 1, NULL, NULL);
-    (void)zoff_adam_orthogonal_run(threads, &o, NULL, NULL, NULL); /* nothing stops it */
+    (void)rule->transform(threads, &o, NULL, NULL, NULL); /* nothing stops it */
     to.grad = o.x;
     to.grad_dtype = ZOFF_F32;
     to.master = (char *)to.master + first * zoff_adam_update_width(to.master_dtype);
@@ -251,10 +250,11 @@ static void step_matrices(const step_list *list, int64_t t, double grad_scale, v
             continue;
         zoff_adam_consts before, after;
         zoff_orthogonal o = {.rows = tensor->rows, .cols = tensor->cols, .x = (float *)(void *)x, .scratch = x + x_bytes};
-        zoff_adam_hyper_matrix_consts(hyper_at(list, i), o.rows, o.cols, t, grad_scale, &before, &after);
-        zoff_adam_hyper_muon_consts(hyper_at(list, i), o.rows, o.cols, &o.consts);
+        const zoff_matrix_rule *rule = zoff_adam_matrix_rules_of(hyper_at(list, i));
+        rule->passes(hyper_at(list, i), o.rows, o.cols, t, grad_scale, &before, &after);
+        rule->begin(hyper_at(list, i), &o);
         for (size_t first = 0; first < tensor->count; first += o.rows * o.cols)
-            step_matrix(tensor, first, &before, &after, o);
+            step_matrix(tensor, first, rule, &before, &after, o);
     }
 }
 

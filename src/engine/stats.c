@@ -189,7 +189,7 @@ static void tell_start(const zoff_engine *e, const zoff_plan_info *info)
     char types[32], decay[96], clip[48] = "no clipping", groups[48] = "", files[96] = "DRAM", rest[48] = "";
     type_words(e, types, sizeof types);
     decay_words(e, h->weight_decay, decay, sizeof decay);
-    if (h->optimizer == ZOFF_OPTIMIZER_MUON)
+    if (zoff_adam_matrix_rules_of(h))
         snprintf(rest, sizeof rest, " (AdamW's %.6g)", h->adam_lr);
     if (v->clip_norm > 0)
         snprintf(clip, sizeof clip, "clip %.4g", v->clip_norm);

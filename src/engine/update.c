@@ -192,8 +192,9 @@ static void matrix_consts(const zoff_engine *e, const zoff_matrix_entry *entry, 
     zoff_optimizer_hyper hyper = e->gate.hyper[p->group];
     if (zoff_model_groups_index(&e->model, p) != p->group)
         hyper.weight_decay = 0;
-    zoff_adam_hyper_matrix_consts(&hyper, entry->rows, entry->cols, e->run.t,
-                                  (double)e->transfer.scratch.consts[p->group].grad_scale, before, after);
+    zoff_model_matrices_rule(&e->model, p)
+        ->passes(&hyper, entry->rows, entry->cols, e->run.t, (double)e->transfer.scratch.consts[p->group].grad_scale, before,
+                 after);
 }
 
 /* Momenta change, and directions are written: they stand where the rule has its weights. */

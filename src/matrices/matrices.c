@@ -46,11 +46,9 @@ typedef struct parts {
     size_t own, whole, scratch;
 } parts;
 
-/* Either method may be asked for in a later step. */
-static size_t scratch_of(const zoff_matrix_entry *e, unsigned threads)
+static const zoff_matrix_rule *rule_of(const zoff_matrices *x, const zoff_matrix_entry *e)
 {
-    return zoff_base_bits_max(zoff_adam_orthogonal_scratch(e->rows, e->cols, false, threads),
-                              zoff_adam_orthogonal_scratch(e->rows, e->cols, true, threads));
+    return zoff_model_matrices_rule(x->model, &x->model->params[e->param]);
 }
 
 static parts parts_of(const zoff_matrices *x)
@@ -67,7 +65,7 @@ static parts parts_of(const zoff_matrices *x)
             if (x->exchanges && e->worker != plan->rank)
                 continue;
             whole += e->rows * e->cols;
-            p.scratch = zoff_base_bits_max(p.scratch, scratch_of(e, x->threads));
+            p.scratch = zoff_base_bits_max(p.scratch, rule_of(x, e)->scratch_bytes(e->rows, e->cols, x->threads));
         }
         p.own = zoff_base_bits_max(p.own, own * sizeof(float));
         p.whole = zoff_base_bits_max(p.whole, whole * sizeof(float));
@@ -188,14 +186,14 @@ static zoff_status orthogonalize(zoff_matrices *x, const zoff_matrix_entry *e, c
     if (!turn->is_working) {
         turn->work =
             (zoff_orthogonal){.rows = e->rows, .cols = e->cols, .x = x->memory.whole + e->at, .scratch = x->memory.scratch};
-        zoff_adam_hyper_muon_consts(&work->hyper[x->model->params[e->param].group], e->rows, e->cols, &turn->work.consts);
+        rule_of(x, e)->begin(&work->hyper[x->model->params[e->param].group], &turn->work);
     }
     turn->is_working = true;
     const zoff_status status =
-        zoff_adam_orthogonal_run(threads, &turn->work, feed_between, is_to_stop, (void *)(uintptr_t)work);
+        rule_of(x, e)->transform(threads, &turn->work, feed_between, is_to_stop, (void *)(uintptr_t)work);
     turn->is_working = status == ZOFF_PENDING;
     if (status == ZOFF_OK)
-        x->flop += zoff_adam_orthogonal_flop(e->rows, e->cols, &turn->work.consts);
+        x->flop += rule_of(x, e)->flop(&turn->work);
     return status;
 }
 
@@ -214,7 +212,7 @@ zoff_status zoff_matrices_poll(zoff_matrices *x, size_t bucket, const zoff_matri
     zoff_matrix_turn *turn = &x->turn;
     if (!zoff_matrices_is_written(x, bucket))
         return ZOFF_PENDING;
-    if (turn->is_done)
+    if (turn->stage == ZOFF_MATRICES_DONE)
         return ZOFF_OK;
     if (turn->stage < ZOFF_MATRICES_WORKING && x->exchanges)
         ZOFF_TRY_DONE(zoff_matrices_exchange_run(x, false));
@@ -222,6 +220,6 @@ zoff_status zoff_matrices_poll(zoff_matrices *x, size_t bucket, const zoff_matri
     ZOFF_TRY_DONE(orthogonalize_all(x, work));
     if (x->exchanges)
         ZOFF_TRY_DONE(zoff_matrices_exchange_run(x, true));
-    turn->is_done = true;
+    turn->stage = ZOFF_MATRICES_DONE;
     return ZOFF_OK;
 }

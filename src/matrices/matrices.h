@@ -45,7 +45,8 @@ typedef enum zoff_matrix_stage {
     ZOFF_MATRICES_FILLED, /* its buckets write directions */
     ZOFF_MATRICES_SENT,   /* directions are on their way to the workers */
     ZOFF_MATRICES_WORKING,
-    ZOFF_MATRICES_RETURNED /* orthogonal directions are on their way back */
+    ZOFF_MATRICES_RETURNED, /* orthogonal directions are on their way back */
+    ZOFF_MATRICES_DONE
 } zoff_matrix_stage;
 
 typedef struct zoff_matrix_turn {
@@ -54,7 +55,7 @@ typedef struct zoff_matrix_turn {
     zoff_matrix_stage stage;
     size_t next;          /* entry that is made orthogonal next */
     zoff_orthogonal work; /* progress of that entry */
-    bool is_working, is_done;
+    bool is_working;
 } zoff_matrix_turn;
 
 /* Directions and products. Without an exchange `whole` is `own`. */

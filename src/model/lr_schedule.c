@@ -112,7 +112,7 @@ void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t 
 {
     const int64_t i = t - 2;
     h->lr = rate(schedule, h->lr, i);
-    if (h->optimizer == ZOFF_OPTIMIZER_MUON)
+    if (zoff_adam_matrix_rules_of(h))
         h->adam_lr = rate(schedule, h->adam_lr, i);
     if (schedule->type == ZOFF_SCHEDULE_ONE_CYCLE)
         cycle_betas(&schedule->cycle, i, h);

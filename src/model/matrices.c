@@ -17,7 +17,7 @@ static const char *const TABLE_WORDS[] = {"embed", "lm_head", "wte", "wpe"};
 
 bool zoff_model_matrices_has_group(const zoff_model *m, size_t group)
 {
-    return zoff_model_groups_own(m, group)->optimizer == ZOFF_OPTIMIZER_MUON;
+    return zoff_adam_matrix_rules_of(zoff_model_groups_own(m, group));
 }
 
 static bool has_any_group(const zoff_model *m)
@@ -66,11 +66,6 @@ zoff_optimizer zoff_model_matrices_optimizer(const zoff_model *m, const zoff_mod
 {
     const bool is_left_out = zoff_model_matrices_has_group(m, p->group) && !zoff_model_matrices_count(m, p);
     return is_left_out ? ZOFF_OPTIMIZER_ADAM : zoff_model_groups_own(m, p->group)->optimizer;
-}
-
-const char *zoff_model_matrices_rule(const zoff_model *m, const zoff_model_param *p)
-{
-    return zoff_model_matrices_count(m, p) ? "muon" : NULL;
 }
 
 /* ---- which parameters have matrices ---- */

@@ -449,8 +449,8 @@ static void add_moment(zoff_moments moments, unsigned stream, zoff_plan_tensor *
 
 zoff_adam_states zoff_model_params_states(const zoff_model *m, const zoff_model_param *p)
 {
-    const zoff_adam_states states = zoff_model_groups_states(m, p->group);
-    return (zoff_adam_states){.m = states.m, .v = states.v && !zoff_model_matrices_count(m, p)};
+    const zoff_matrix_rule *rule = zoff_model_matrices_rule(m, p);
+    return rule ? rule->states : zoff_model_groups_states(m, p->group);
 }
 
 zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_param *p)

@@ -209,6 +209,30 @@ void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice);
  * the buffer with it.  @return NULL: there is none */
 char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes);
 
+/* groups.c */
+zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group);
+/* Set the hyper-parameters of a group. `call` begins the message.  @return ERR_INVALID for values out of range; ERR_STATE when
+ * the model is sealed and the group has no states for them */
+zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_optimizer_hyper *hyper, const char *call);
+/* Fill an output struct with the hyper-parameters of a group: at t 0 without the schedule, otherwise as step t uses them. */
+zoff_status zoff_model_groups_get(const zoff_model *m, unsigned group, int64_t t, zoff_optimizer_hyper *out);
+/* The hyper-parameters of a group outside of a step: the program's, or those of the configuration. */
+const zoff_optimizer_hyper *zoff_model_groups_own(const zoff_model *m, size_t group);
+/* The states of a group's parameters: after seal the fixed layout, before that the states that its hyper-parameters need. */
+zoff_adam_states zoff_model_groups_states(const zoff_model *m, size_t group);
+void zoff_model_groups_fix(zoff_model *m); /* at seal: fix the state layout of all groups */
+/* The index of a parameter's hyper-parameters in a list of all groups, which all groups without weight decay follow. */
+size_t zoff_model_groups_index(const zoff_model *m, const zoff_model_param *p);
+/* Compute such a list of the constants of a step. */
+void zoff_model_groups_consts(const zoff_model *m, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
+                              zoff_adam_consts *out);
+/* A name for messages, for example "SGD without momentum". */
+const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states);
+/* The hyper-parameters of a group in step `t`: those in `args` if it gives any, otherwise the group's own with the scheduled
+ * learning rate. */
+zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
+                                      zoff_optimizer_hyper *out);
+
 /* matrices.c: what an optimizer of matrices works on */
 /* A matrix of a slice: its elements follow each other, row by row. */
 typedef struct zoff_matrix {
@@ -230,8 +254,11 @@ zoff_matrix zoff_model_matrices_at(const zoff_model *m, const zoff_model_param *
 /* The optimizer whose rule updates a parameter: that of its group, or AdamW for one that an optimizer of matrices leaves out.
  */
 zoff_optimizer zoff_model_matrices_optimizer(const zoff_model *m, const zoff_model_param *p);
-/* The name of the rule of matrices in stored files; NULL: the parameter has none, or has an element rule. */
-const char *zoff_model_matrices_rule(const zoff_model *m, const zoff_model_param *p);
+/* The rule of a parameter's matrices; NULL: it has an element rule. */
+static inline const zoff_matrix_rule *zoff_model_matrices_rule(const zoff_model *m, const zoff_model_param *p)
+{
+    return p->shape.matrices.count ? zoff_adam_matrix_rules_of(zoff_model_groups_own(m, p->group)) : NULL;
+}
 /* Log how many parameters have matrices, if the optimizer of a group is one of matrices, and for debugging each of them.
  * `planned`: nothing is sealed, so all of it is for debugging. */
 void zoff_model_matrices_tell(const zoff_model *m, bool planned);
@@ -282,30 +309,6 @@ zoff_status zoff_model_ties_check(zoff_model *m);      /* check for overlaps if 
 /* Bind weights to all names of a tie, and a gradient buffer to one. A NULL value keeps the weights; a NULL grad is no buffer.
  */
 void zoff_model_ties_bind(zoff_model *m, zoff_param p, void *value, void *grad);
-
-/* groups.c */
-zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group);
-/* Set the hyper-parameters of a group. `call` begins the message.  @return ERR_INVALID for values out of range; ERR_STATE when
- * the model is sealed and the group has no states for them */
-zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_optimizer_hyper *hyper, const char *call);
-/* Fill an output struct with the hyper-parameters of a group: at t 0 without the schedule, otherwise as step t uses them. */
-zoff_status zoff_model_groups_get(const zoff_model *m, unsigned group, int64_t t, zoff_optimizer_hyper *out);
-/* The hyper-parameters of a group outside of a step: the program's, or those of the configuration. */
-const zoff_optimizer_hyper *zoff_model_groups_own(const zoff_model *m, size_t group);
-/* The states of a group's parameters: after seal the fixed layout, before that the states that its hyper-parameters need. */
-zoff_adam_states zoff_model_groups_states(const zoff_model *m, size_t group);
-void zoff_model_groups_fix(zoff_model *m); /* at seal: fix the state layout of all groups */
-/* The index of a parameter's hyper-parameters in a list of all groups, which all groups without weight decay follow. */
-size_t zoff_model_groups_index(const zoff_model *m, const zoff_model_param *p);
-/* Compute such a list of the constants of a step. */
-void zoff_model_groups_consts(const zoff_model *m, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
-                              zoff_adam_consts *out);
-/* A name for messages, for example "SGD without momentum". */
-const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states);
-/* The hyper-parameters of a group in step `t`: those in `args` if it gives any, otherwise the group's own with the scheduled
- * learning rate. */
-zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
-                                      zoff_optimizer_hyper *out);
 
 /* lr_schedule.c: apply the schedule to a group's own hyper-parameters, for update number t (from 1) */
 void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h);

@@ -354,11 +354,12 @@ static void plan_matrices(const zoff_planning *in, const zoff_plan *plan, zoff_p
     double flop = 0;
     for (size_t i = 0; i < in->model->param_count; i++) {
         const zoff_model_param *p = &in->model->params[i];
+        const zoff_matrix_rule *rule = zoff_model_matrices_rule(in->model, p);
         for (size_t k = 0; k < zoff_model_matrices_count(in->model, p); k++) {
             const zoff_matrix matrix = zoff_model_matrices_at(in->model, p, k);
-            zoff_muon_consts consts;
-            zoff_adam_hyper_muon_consts(zoff_model_groups_own(in->model, p->group), matrix.rows, matrix.cols, &consts);
-            flop += (double)p->slices * zoff_adam_orthogonal_flop(matrix.rows, matrix.cols, &consts);
+            zoff_orthogonal o = {.rows = matrix.rows, .cols = matrix.cols};
+            rule->begin(zoff_model_groups_own(in->model, p->group), &o);
+            flop += (double)p->slices * rule->flop(&o);
         }
     }
     for (size_t i = 0; i < plan->piece_count; i++) {

@@ -41,8 +41,8 @@ static zoff_status copy_param(const zoff_model *m, size_t i, bool skip_frozen, z
                                 .tied_to = owner == i ? 0 : 1 + owner};
     ZOFF_TRY(zoff_base_mem_copy_text(p->name, &out->name));
     ZOFF_TRY(zoff_base_mem_copy_text(p->slice_name, &out->slice_name));
-    if (owner == i)
-        ZOFF_TRY(zoff_base_mem_copy_text(zoff_model_matrices_rule(m, p), &out->rule));
+    if (owner == i && zoff_model_matrices_rule(m, p))
+        ZOFF_TRY(zoff_base_mem_copy_text(zoff_model_matrices_rule(m, p)->name, &out->rule));
     out->dim_count = p->shape.count ? p->shape.count : 1;
     ZOFF_TRY(zoff_base_mem_alloc(out->dim_count, sizeof *out->dims, "dimensions", &out->dims));
     for (size_t k = 0; k < out->dim_count; k++)

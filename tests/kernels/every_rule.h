@@ -86,7 +86,7 @@ inline zoff_adam_consts consts_of(const rule_case &c, int64_t t, double grad_sca
     if (c.rule < ZOFF_RULE_MUON_MOMENTUM)
         zoff_adam_hyper_consts(&c.hyper, t, grad_scale, &consts);
     else
-        zoff_adam_hyper_matrix_consts(&c.hyper, 12, 3, t, grad_scale, &consts, &after);
+        zoff_adam_matrix_rules_of(&c.hyper)->passes(&c.hyper, 12, 3, t, grad_scale, &consts, &after);
     return c.rule < ZOFF_RULE_ADD ? consts : after;
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """check_house.py: checks limits on the structure of src/. Files must not call each other in a cycle. No struct may have too many
 fields, and no function may be longer than a page. Shared code must not ask about modes. No room may be called by one below it
-through a pointer.
+through a pointer. Only the table of matrix rules knows Muon.
 
 house.txt lists the present exceptions, a line each. The list may only get shorter: a new violation is a complaint, and so is a
 line without a violation.
@@ -142,6 +142,16 @@ def questions(tree):
                 yield f"{path} {name} {asked}"
 
 
+# Other code asks zoff_adam_matrix_rules_of(), so that it serves each optimizer of matrices.
+MUON = re.compile(r"(?:[!=]=\s*|\bcase\s+)ZOFF_OPTIMIZER_MUON\b|\bZOFF_OPTIMIZER_MUON\s*[!=]=")
+KNOW_MUON = {"src/cpu_adam/hyper.c", "src/model/groups.c"}  # its numbers, and its name
+
+
+def muon(tree):
+    """Files that ask whether an optimizer is Muon."""
+    yield from (path for path in tree.under("src/") if path not in KNOW_MUON and MUON.search(tree.bare(path)))
+
+
 POINTER = re.compile(r"\(\*(\w+)\)\(")
 FILLED = re.compile(r"(?:\(\s*(\w+)\s*\)|\b(\w+)\s+\w+(?:\[\w*\])?\s*=)\s*\{")
 
@@ -182,7 +192,8 @@ def upward(tree):
 
 
 KINDS = collections.OrderedDict([("cycle", in_cycle), ("struct", large_structs), ("function", long_functions),
-                                 ("engine", strangers), ("question", questions), ("upward", upward)])
+                                 ("engine", strangers), ("question", questions),
+                                 ("muon", muon), ("upward", upward)])
 
 
 def offenders(tree):

@@ -83,6 +83,12 @@ class CheckHouse(unittest.TestCase):
         self.assertEqual([], self.found(**{"src/zero/ask.h": text.replace("t->route.reaches", "0")}))
         self.assertEqual([], self.found(**{"src/transfer/route.c": text}))
 
+    def test_a_question_about_muon(self):
+        for text in ("if (h->optimizer == ZOFF_OPTIMIZER_MUON)", "x = ZOFF_OPTIMIZER_MUON != type;", "case ZOFF_OPTIMIZER_MUON:"):
+            self.assertEqual(["muon src/model/ask.c"], self.found(**{"src/model/ask.c": text}))
+            self.assertEqual([], self.found(**{"src/model/groups.c": text}))
+        self.assertEqual([], self.found(**{"src/config/names.c": '{"Muon", ZOFF_OPTIMIZER_MUON}; /* == ZOFF_OPTIMIZER_MUON */'}))
+
     def test_what_is_listed(self):
         self.assertEqual([], list(check_house.compare(["a"], ["a"])))
         self.assertEqual(["a: not in tests/structure/house.txt; change the code"], list(check_house.compare(["a"], [])))

@@ -554,7 +554,7 @@ TEST(hyper, constants_of_muon)
     for (int scale = ZOFF_MUON_SCALE_ORIGINAL; scale <= ZOFF_MUON_SCALE_UNIT_RMS_NORM; scale++) {
         h.scale = (zoff_muon_scale)scale;
         zoff_adam_consts before, after, wide;
-        zoff_adam_hyper_matrix_consts(&h, 12, 3, 7, 0.25, &before, &after);
+        zoff_adam_matrix_rules_of(&h)->passes(&h, 12, 3, 7, 0.25, &before, &after);
         EXPECT_EQ(before.grad_scale, 0.25f);
         EXPECT_EQ(before.beta1, 0.7f);
         EXPECT_EQ(before.one_minus_beta1, (float)(1 - 0.7));
@@ -562,7 +562,7 @@ TEST(hyper, constants_of_muon)
         EXPECT_EQ(after.step_size, (float)(-0.3 * scales[scale]));
         EXPECT_EQ(after.decay, (float)(-0.3 * 0.1)) << "decay has no factor";
         EXPECT_EQ(before.dither, constants(h, 7).dither) << "states of 16 bits are rounded as with any rule";
-        zoff_adam_hyper_matrix_consts(&h, 3, 12, 7, 0.25, &before, &wide);
+        zoff_adam_matrix_rules_of(&h)->passes(&h, 3, 12, 7, 0.25, &before, &wide);
         const double flat[] = {1, 0.2 * sqrt(12), sqrt(12), 0.5};
         EXPECT_EQ(wide.step_size, (float)(-0.3 * flat[scale]));
     }
@@ -580,6 +580,35 @@ TEST(hyper, constants_of_muon)
         EXPECT_EQ(a.decay, b.decay);
         EXPECT_EQ(a.inv_sqrt_bias2, b.inv_sqrt_bias2);
         EXPECT_EQ(a.eps, b.eps);
+    }
+}
+
+// Only Muon has a rule of matrices. The struct of an older caller, which ends before its optimizer, is Adam's.
+TEST(hyper, rules_of_matrices)
+{
+    for (int optimizer = ZOFF_OPTIMIZER_KEEP; optimizer <= ZOFF_OPTIMIZER_MUON + 1; optimizer++) {
+        zoff_optimizer_hyper h = defaults((zoff_optimizer)optimizer);
+        EXPECT_EQ(optimizer == ZOFF_OPTIMIZER_MUON, zoff_adam_matrix_rules_of(&h) != nullptr) << optimizer;
+        h.struct_size = offsetof(zoff_optimizer_hyper, momentum);
+        EXPECT_EQ(nullptr, zoff_adam_matrix_rules_of(&h));
+    }
+    zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_MUON);
+    const zoff_matrix_rule *rule = zoff_adam_matrix_rules_of(&h);
+    EXPECT_STREQ("muon", rule->name);
+    EXPECT_TRUE(zoff_adam_matrix_rules_has("muon"));
+    EXPECT_FALSE(zoff_adam_matrix_rules_has("Muon"));
+    EXPECT_FALSE(zoff_adam_matrix_rules_has(""));
+    for (size_t cols : {100, 199, 200, 900}) {
+        for (zoff_muon_method method : {ZOFF_MUON_GRAM, ZOFF_MUON_STANDARD}) {
+            zoff_orthogonal o = {};
+            o.rows = 100;
+            o.cols = cols;
+            h.ns_method = method;
+            rule->begin(&h, &o);
+            EXPECT_EQ(o.consts.gram, method == ZOFF_MUON_GRAM && cols >= 200);
+            EXPECT_EQ(rule->scratch_bytes(100, cols, 3), zoff_adam_orthogonal_scratch(100, cols, cols >= 200, 3))
+                << "it serves both methods, and has no matrix that none of them needs";
+        }
     }
 }
 

@@ -1726,7 +1726,7 @@ extern "C" {
     ///
     /// Blocks: until done
     ///
-    /// Return: ERR_INVALID for a NULL array, an unknown type, or a number out of range. ERR_NO_MEMORY for a matrix: it needs 4 r c bytes, 8 (16 with ZOFF_MUON_GRAM) times the square of its smaller side, and some 3 MiB for each thread. Nothing has changed then
+    /// Return: ERR_INVALID for a NULL array, an unknown type, or a number out of range. ERR_NO_MEMORY for a matrix: it needs 4 r c bytes, 8 or 16 times the square of its smaller side (16 if the other is twice as long), and some 3 MiB for each thread. Nothing has changed then
     pub fn zoff_optimizer_step(hyper: *const zoff_optimizer_hyper, t: i64, grad_scale: f64, tensor: *const zoff_optimizer_tensor) -> zoff_status;
     /// Take one step on `count` tensors in one call. The threads are woken once and get equal shares in bytes, however many or small the tensors are.
     ///
