@@ -86,14 +86,31 @@ static void add_cell(const zoff_config *config, const char *path, zoff_config_si
     zoff_config_value_append(sink, "%s (%s)", value, zoff_config_value_source(cell));
 }
 
+/* An optimizer of matrices has two rates. Each that is not given is lr, or has a default of its own. */
+static void add_rates(const zoff_config *config, zoff_config_sink *sink)
+{
+    static const char *const RATES[] = {"lr", "muon_lr", "adam_lr"};
+    const bool has_lr = zoff_config_value_has(zoff_config_value_given(config, "optimizer.params.lr")) ||
+                        !zoff_config_optimizer_has(config, "optimizer.params.muon_lr");
+    for (size_t i = 0; i < sizeof RATES / sizeof RATES[0]; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "optimizer.params.%s", RATES[i]);
+        const bool is_own = zoff_config_optimizer_has(config, path) &&
+                            (!has_lr || zoff_config_value_has(zoff_config_value_given(config, path)));
+        if (i == 0 ? !has_lr : !is_own)
+            continue;
+        zoff_config_value_append(sink, ", %s ", RATES[i]);
+        add_cell(config, path, sink);
+    }
+}
+
 void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes)
 {
     zoff_config_sink sink = {dst, dst_bytes, 0};
     const zoff_config_cell *clip = zoff_config_value_find(config, "gradient_clipping");
     zoff_config_value_append(&sink, "optimizer.type ");
     add_cell(config, "optimizer.type", &sink);
-    zoff_config_value_append(&sink, ", lr ");
-    add_cell(config, "optimizer.params.lr", &sink);
+    add_rates(config, &sink);
     zoff_config_value_append(&sink, ", scheduler.type ");
     add_cell(config, "scheduler.type", &sink);
     zoff_config_value_append(&sink, ", gradient_clipping ");

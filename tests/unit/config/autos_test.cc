@@ -187,6 +187,23 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
         << given.said();
 }
 
+TEST(config_autos, the_start_of_the_log_has_the_rates_of_both_kinds)
+{
+    const char *const CASES[][2] = {
+        {"", "muon_lr 0.02 (default), adam_lr 0.0003 (default)"},
+        {"\"lr\": 0.5", "lr 0.5 (ds.json:1:43)"},
+        {"\"muon_lr\": 0.5", "muon_lr 0.5 (ds.json:1:43), adam_lr 0.0003 (default)"},
+        {"\"lr\": 0.5, \"adam_lr\": 0.25", "lr 0.5 (ds.json:1:43), adam_lr 0.25 (ds.json:1:54)"},
+    };
+    for (const auto &c : CASES) {
+        one_weight w("{\"optimizer\": {\"type\": \"Muon\", \"params\": {" + std::string(c[0]) + "}}}");
+        ASSERT_ZOFF_OK(zoff_engine_seal(w.e));
+        EXPECT_NE(std::string::npos,
+                  w.said().find("optimizer.type \"Muon\" (ds.json:1:16), " + std::string(c[1]) + ", scheduler"))
+            << w.said();
+    }
+}
+
 // -1 means the same in both places. 0 turns it off in the file, and means "as in the file" in a step.
 TEST(config_autos, clipping_has_one_word_for_off)
 {
