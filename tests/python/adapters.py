@@ -43,6 +43,44 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
+# A container of torchtitan takes the steps of zoff.Muon, and goes on from its checkpoint.
+TITAN_MUON = """
+import copy
+import torch
+import zoff.torchtitan
+from torchtitan.components.optimizer import ParamGroupConfig
+
+def build(model, name="Muon"):
+    group = ParamGroupConfig(pattern=".*", optimizer_name=name, optimizer_kwargs={"lr": 0.02, "adam_lr": 1e-3})
+    return zoff.torchtitan.Optimizers.Config(param_groups=[group]).build(model_parts=[model])
+
+def step(optimizer, model, number):
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(number))
+    (model(x) - x[:, :1]).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+torch.manual_seed(7)
+models = [torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Tanh(), torch.nn.Linear(24, 1))]
+models += [copy.deepcopy(models[0]), copy.deepcopy(models[0])]
+plain, container = zoff.Muon(models[0].named_parameters(), lr=0.02, adam_lr=1e-3), build(models[1])
+for number in range(6):
+    step(plain, models[0], number)
+    step(container, models[1], number)
+    if number == 2:
+        models[2].load_state_dict(models[1].state_dict())
+        later = build(models[2])
+        later.load_state_dict(container.state_dict())
+    if number > 2:
+        step(later, models[2], number)
+weights = [torch.cat([param.detach().flatten() for param in model.parameters()]) for model in models]
+print(torch.equal(weights[0], weights[1]), torch.equal(weights[0], weights[2]))
+try:
+    build(models[0], "Lamb")
+except ValueError as error:
+    print(error)
+"""
+
 
 def numbers(text):
     """The numbers of each line, {what comes before the colon: number}."""
@@ -167,6 +205,15 @@ class Adapters(unittest.TestCase):
     def test_torchtitan_on_two_ranks(self):
         needs("torchtitan")
         self.compare("titan", self.folder("state"), 2e-5, ranks=2)
+
+    def test_torchtitan_has_muon(self):
+        needs("torchtitan")
+        path = os.path.join(self.work, "titan_muon.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(TITAN_MUON)
+        out = self.run_program(path).splitlines()
+        self.assertEqual("True True", out[0])
+        self.assertRegex(out[1], 'optimizer_name is "Lamb"; it must be one of AdamW, .*Muon')
 
     def test_overlap_is_refused_for_parameters_that_are_cut(self):
         path = self.patched("fsdp2")

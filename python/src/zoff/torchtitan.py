@@ -7,6 +7,8 @@ import torchtitan.components.optimizer as titan
 
 from . import optim
 
+NAMES = ("AdamW", "Adam", "Adagrad", "Lion", "Muon", "SGD")
+
 
 class Optimizers(titan.OptimizersContainer):
     """OptimizersContainer in which "AdamW" is zoff.AdamW, and so on. Arguments of these, such as `config`, are in
@@ -18,8 +20,8 @@ class Optimizers(titan.OptimizersContainer):
 
     @staticmethod
     def _resolve_optimizer_factory(name):
-        if name not in ("Adagrad", "Adam", "AdamW", "Lion", "SGD"):
-            raise ValueError(f'zoff.torchtitan.Optimizers: optimizer_name is "{name}"; it must be "AdamW", "Adam", "Adagrad", "Lion" or "SGD"')
+        if name not in NAMES:
+            raise ValueError(f'zoff.torchtitan.Optimizers: optimizer_name is "{name}"; it must be one of {", ".join(NAMES)}')
         return getattr(optim, name)
 
     def load_state_dict(self, state_dict):
