@@ -147,6 +147,27 @@ class RoundTrips(Folders, unittest.TestCase):
             back.load_state_dict(through_a_file(torchs.state_dict()))
             self.assertTrue(equal([state["momentum_buffer"] for state in back.state_dict()["state"].values()], moments))
 
+    def test_a_checkpoint_of_muon_goes_on_and_is_no_other_optimizers(self):
+        model, gradients, folder = with_matrices(torch.bfloat16), Gradients(), self.folder()
+        first, params = zoff.Muon(model, lr=0.02, adam_lr=1e-3, ns_coefficients="quintic", adjust_lr_fn="spectral"), [param for _, param in model]
+        for _ in range(3):
+            gradients.give(params)
+            first.step()
+        first.save(folder)
+        again = [torch.nn.Parameter(torch.zeros_like(param)) for param in params]
+        second = zoff.Muon(list(zip(MATRICES, again)), lr=1.0, config=self.config("nvme"))
+        second.load(folder)
+        self.assertTrue(equal(again, params))
+        for _ in range(2):
+            gradients.give(params, again)
+            first.step()
+            second.step()
+        self.assertTrue(equal(again, params))
+        other = zoff.AdamW(list(zip(MATRICES, again)))
+        with self.assertRaisesRegex(zoff.Error, "'fc.weight' has the moments of muon, here of AdamW"):
+            other.load(folder)
+        other.load(folder, weights_only=True)
+
     def test_states_of_a_matrix_are_not_those_of_another_parameter(self):
         model = with_matrices()
         first = zoff.Muon(model)
