@@ -142,10 +142,27 @@ static size_t round_of(const zoff_engine *e, size_t streamed)
     return e->plan.chunks[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[streamed])].round;
 }
 
+/* Rounds get the memory in the order of the walk, which all ranks have. The buckets of an earlier round may take no slots on
+ * this rank, so they would not be asked first. While no round has the memory, buckets that are whole have had it. */
+bool zoff_engine_admit_takes_turn(zoff_engine *e, size_t bucket)
+{
+    zoff_matrices *x = &e->walk.matrices.all;
+    const size_t round = e->plan.chunks[bucket].round;
+    for (size_t position = zoff_transfer_walk_position(&e->transfer, bucket); !x->turn.round && position--;) {
+        const zoff_bucket_run *before = &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, position)];
+        const size_t other = e->plan.chunks[before->chunk].round;
+        if (other && other != round && !before->is_whole)
+            return false;
+        if (other && other != round)
+            break;
+    }
+    return zoff_matrices_turn(x, bucket);
+}
+
 /* A bucket of matrices whose round has no memory would keep a slot that those of another round need. */
 static bool may_ask(zoff_engine *e, const zoff_bucket_run *run)
 {
-    return !e->plan.chunks[run->chunk].round || zoff_matrices_turn(&e->walk.matrices.all, run->chunk);
+    return !e->plan.chunks[run->chunk].round || zoff_engine_admit_takes_turn(e, run->chunk);
 }
 
 static zoff_bucket_run *run_of(const zoff_engine *e, size_t streamed)
@@ -280,12 +297,26 @@ static unsigned arrays_ahead(const zoff_engine *e, const zoff_bucket_run *run, b
     return wants_states(e, run) && !run->ahead.is_put ? arrays_of(e, run, run->is_whole) : 0;
 }
 
+/* The first streamed bucket of the open step that may not be through its rows. */
+static size_t first_streamed(const zoff_engine *e)
+{
+    size_t low = 0, high = e->walk.streamed_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (e->walk.streamed[middle] < e->run.first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Read the first chunks of the next step, or those of the open one that have a gradient, in the order of the walk, as many as
  * there are slots. */
 static void feed_walk(zoff_engine *e, bool is_next)
 {
     size_t count = 0;
-    for (size_t k = 0; k < e->walk.streamed_count && count < e->walk.hints.most; k++) {
+    for (size_t k = is_next ? 0 : first_streamed(e); k < e->walk.streamed_count && count < e->walk.hints.most; k++) {
         const zoff_bucket_run *run = run_of(e, k);
         const unsigned arrays = arrays_ahead(e, run, is_next);
         if (!arrays || !is_stored(e, e->walk.streamed[k]) || zoff_offload_store_resident(e->store, run->chunk))

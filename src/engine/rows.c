@@ -166,7 +166,7 @@ static zoff_status flush(void *ctx, zoff_bucket_run *run)
 static zoff_status take_turn(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
-    return zoff_matrices_turn(&e->walk.matrices.all, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+    return zoff_engine_admit_takes_turn(e, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
 }
 
 static void between_products(void *ctx)
@@ -189,6 +189,7 @@ static zoff_status make_orthogonal(void *ctx, zoff_bucket_run *run)
     const uint64_t sent = e->walk.matrices.all.sent_bytes;
     if (!zoff_matrices_is_written(&e->walk.matrices.all, run->chunk))
         return ZOFF_PENDING;
+    ZOFF_TRY_DONE(zoff_transfer_reduce_scatter_poll(&e->transfer)); /* the order of gradients uses the same stream */
     const double from = zoff_base_clock_seconds();
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);

@@ -26,6 +26,8 @@ bool zoff_engine_admit_has_first(const zoff_engine *e);
 void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* buckets behind this one wait again until it has its memory */
 /* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
+/* Whether the round of a bucket of matrices has memory; it gets the memory if that is free, and no earlier round needs it. */
+bool zoff_engine_admit_takes_turn(zoff_engine *e, size_t bucket);
 /* Whether a bucket of matrices may ask for its masters now; true for any other. */
 bool zoff_engine_admit_may_fetch(const zoff_engine *e, const zoff_bucket_run *run);
 /* Request a slot for the states of a bucket of the device, which fill it as a whole.  @return PENDING: none is free */
