@@ -22,6 +22,7 @@ struct kind {
     const char *more; // more keys of the section "zoff"
     int kills;
     unsigned ranks = 1;
+    bool muon = false;
 };
 
 class Kill : public testing::TestWithParam<kind>
@@ -35,7 +36,8 @@ class Kill : public testing::TestWithParam<kind>
         for (unsigned i = 0; i < GetParam().paths; i++)
             paths += (i ? ", \"" : "\"") + folders[i].path + "\"";
         const std::string name = folders[0].file("ds_config.json");
-        std::ofstream(name) << "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, "
+        std::ofstream(name) << "{\"optimizer\": {\"type\": \"" << (GetParam().muon ? "Muon" : "AdamW")
+                            << "\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, "
                                "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 4, \"hysteresis\": 1, "
                                "\"initial_scale_power\": 8}, "
                                "\"zero_optimization\": {\"stage\": 1, \"sub_group_size\": 6144, \"offload_optimizer\": "
@@ -70,7 +72,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
                                          kind{"ahead_residents_background", 1,
                                               ", \"host_memory\": \"700KiB\", \"background_threads\": 1, "
                                               "\"speculation_memory\": \"64MiB\"",
-                                              (int)share_of(100)}),
+                                              (int)share_of(100)},
+                                         kind{"muon", 1, "", (int)share_of(120), 1, true},
+                                         kind{"muon_two_ranks", 1, ", \"background_threads\": 1", (int)share_of(80), 2, true}),
                          [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Kill, ContinuesBitForBit)
@@ -111,7 +115,8 @@ TEST_P(Kill, ContinuesBitForBit)
     ASSERT_EQ(0, whole.opened);
     ASSERT_EQ(returned + 3, whole.done);
     const std::string want = bytes_of(digests.file("undisturbed"));
-    EXPECT_EQ(60000u * 14 + 30001u * 16 + 777u * 14 + sizeof(zoff_loss_scaler) + 3 * 8, want.size());
+    const unsigned bytes = GetParam().muon ? 10 : 14; // of an element of a matrix
+    EXPECT_EQ(60000u * bytes + 30001u * 16 + 777u * bytes + sizeof(zoff_loss_scaler) + 3 * 8, want.size());
     EXPECT_TRUE(want == bytes_of(digests.file("killed"))) << "states, weights, loss scaler or data differ";
 }
 } // namespace

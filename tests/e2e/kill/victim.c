@@ -22,7 +22,8 @@ enum { TENSORS = 3 };
 static const struct {
     size_t count;
     zoff_dtype dtype;
-} SHAPES[TENSORS] = {{60000, ZOFF_BF16}, {30001, ZOFF_F32}, {777, ZOFF_F16}};
+    size_t dims[2]; /* {0}: no matrix, where the optimizer is Muon */
+} SHAPES[TENSORS] = {{60000, ZOFF_BF16, {200, 300}}, {30001, ZOFF_F32, {0}}, {777, ZOFF_F16, {37, 21}}};
 
 static void fail(const char *what)
 {
@@ -105,7 +106,10 @@ static void write_states(life *l)
     for (unsigned i = 0; i < TENSORS; i++) {
         put(file, l->weights[i], SHAPES[i].count * (SHAPES[i].dtype == ZOFF_F32 ? 4 : 2));
         for (int kind = ZOFF_STATE_MASTER; kind <= ZOFF_STATE_V; kind++) {
-            if (zoff_state_read(l->e, i, (zoff_state_kind)kind, 0, SHAPES[i].count, state) != ZOFF_OK)
+            const zoff_status status = zoff_state_read(l->e, i, (zoff_state_kind)kind, 0, SHAPES[i].count, state);
+            if (kind == ZOFF_STATE_V && status == ZOFF_ERR_INVALID)
+                continue; /* a matrix of Muon; the test knows how many bytes it leaves out */
+            if (status != ZOFF_OK)
                 fail("zoff_state_read");
             put(file, state, SHAPES[i].count * sizeof *state);
         }
@@ -157,6 +161,8 @@ static void *live(void *ctx)
         params[i] = (zoff_param_desc){.value = l->weights[i],
                                       .grad = l->grads[i],
                                       .count = SHAPES[i].count,
+                                      .dims = SHAPES[i].dims[0] ? SHAPES[i].dims : NULL,
+                                      .dim_count = SHAPES[i].dims[0] ? 2 : 0,
                                       .dtype = SHAPES[i].dtype,
                                       .grad_dtype = ZOFF_F32};
     }
