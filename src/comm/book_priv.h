@@ -25,8 +25,10 @@ typedef struct zoff_comm_book {
     double since;                             /* start time of the current call, in seconds */
     zoff_comm_told told;                      /* ranks that this rank has told of the current call */
     bool has_unseen;                          /* there may be new reports to compare */
-    double failed;  /* time at which the call was first seen to have failed on one of two ranks only; 0: never */
-    uint64_t chain; /* checksum over all calls that counted */
+    double failed;        /* time at which the call was first seen to have failed on one of two ranks only; 0: never */
+    uint64_t chain;       /* checksum over all calls that counted */
+    double worked;        /* time at which this rank has told last that it computes */
+    uint64_t works_heard; /* such messages of other ranks */
     struct told {
         unsigned count;
         zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];

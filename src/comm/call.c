@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call.c: the part of operations that all back-ends share: checks of arguments, numbers, timeouts and statistics. When an
  * operation fails, it breaks the communicator. */
-#include "comm.h"
+#include "book_priv.h"
 
 #include "clock.h"
 #include "mem.h"
@@ -302,7 +302,9 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
 static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
 {
     const double now = zoff_base_clock_seconds(), most = comm->timeout_seconds / 10;
-    work->waited += now - work->seen < most ? now - work->seen : most;
+    const uint64_t heard = comm->book->works_heard;
+    work->waited = heard != work->works_heard ? 0 : work->waited + (now - work->seen < most ? now - work->seen : most);
+    work->works_heard = heard;
     work->seen = now;
     return comm->timeout_seconds >= 0 && work->waited > comm->timeout_seconds;
 }

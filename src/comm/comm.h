@@ -105,12 +105,13 @@ typedef struct zoff_comm_work {
     bool active;
     zoff_status outcome; /* result of the last operation; polling again returns it */
     zoff_comm_call call;
-    uint64_t number;     /* sequence number in its stream of its channel, from 1 */
-    size_t result_bytes; /* cached zoff_comm_call_result(), which loops over all ranks */
-    double seen, waited; /* seconds: time of the last poll; waiting time counted so far, see has_expired() */
-    bool arrived;        /* set by the back-end: every rank has started the operation */
-    bool taken;          /* set by the back-end when this rank has copied its result */
-    void *scratch;       /* from zoff_base_mem_alloc(); freed by call.c */
+    uint64_t number;      /* sequence number in its stream of its channel, from 1 */
+    size_t result_bytes;  /* cached zoff_comm_call_result(), which loops over all ranks */
+    double seen, waited;  /* seconds: time of the last poll; waiting time counted so far, see has_expired() */
+    uint64_t works_heard; /* messages of zoff_comm_works() that other ranks had sent until the last poll */
+    bool arrived;         /* set by the back-end: every rank has started the operation */
+    bool taken;           /* set by the back-end when this rank has copied its result */
+    void *scratch;        /* from zoff_base_mem_alloc(); freed by call.c */
 } zoff_comm_work;
 
 /* The public calls that wait for other ranks. Each rank numbers its successful calls, over all channels. Call number n must be
@@ -168,8 +169,8 @@ typedef struct zoff_comm_ops {
     /* With the lock: prepare for groups of `members` consecutive ranks, which divide the number of ranks. All ranks call it,
      * with no operation of the step in flight.  @blocks for the other ranks */
     zoff_status (*open_groups)(zoff_comm *comm, unsigned members);
-    /* Tell the other ranks of an operation in which call this rank waits; does not block. The back-end passes the reports of
-     * other ranks to zoff_comm_heard(). */
+    /* Tell the other ranks of an operation in which call this rank waits, or with a count of 0 that it computes; does not
+     * block. The back-end passes the reports of other ranks to zoff_comm_heard(). */
     zoff_status (*tell)(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count);
     /* End all operations in flight for the reason in `words`, and tell the other ranks if that is possible. Afterwards the
      * memory of these operations is no longer used, unless zoff_comm_lets_go() returns false. */
@@ -275,7 +276,8 @@ bool zoff_comm_channel_is_shared(zoff_comm *comm);
 void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned call, zoff_comm_item item);
 void zoff_comm_exit(zoff_comm *comm, bool counts);
 void zoff_comm_uncount(zoff_comm *comm); /* take back the number of the last counted call */
-/* Called by a back-end, with the lock: store a report of another rank, at most ZOFF_COMM_VISITS_TOLD visits. */
+/* Called by a back-end, with the lock: store a report of another rank, at most ZOFF_COMM_VISITS_TOLD visits. Without any the
+ * rank computes. */
 void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count);
 /* With the lock: write the current call and the calls before it, oldest first, at most `most`.  @return number written; 0: the
  * program is in no such call */
@@ -283,6 +285,9 @@ unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsig
 /* With the lock, while an operation waits: tell the ranks that take part in it about the current call, and compare reports.
  * @return ERR_COMM if two ranks are in different calls */
 zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double now);
+/* Called again and again by a rank that computes what others wait for, such as a large matrix: it tells them a few times in
+ * each timeout, and their waits begin anew. */
+void zoff_comm_works(zoff_comm *comm);
 bool zoff_comm_is_broken(zoff_comm *comm);
 /* With the lock: whether a rank has reported that it waits in the same call as this rank. */
 bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank);

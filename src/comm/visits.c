@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const double PATIENCE_SECONDS = 0.1; /* time until a wait is reported; most waits are shorter and cost no message */
+static const double WORK_SECONDS = 10;      /* time between two messages of a rank that computes */
 static const double FAILURE_SECONDS = 5;    /* time for a call to fail on this rank after it has failed on another */
 
 enum { VISITS = ZOFF_COMM_VISITS };
@@ -71,6 +72,9 @@ void zoff_comm_uncount(zoff_comm *comm)
 
 void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count)
 {
+    comm->book->works_heard += count == 0;
+    if (!count)
+        return;
     comm->book->theirs[rank].count = count;
     memcpy(comm->book->theirs[rank].visits, visits, count * sizeof *visits);
     comm->book->has_unseen = true;
@@ -87,10 +91,13 @@ unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsig
     return (unsigned)count;
 }
 
-/* In an open step a rank may fetch a weight that another rank need not wait for, so a fetch matches any call of the step. */
+/* In an open step a rank may fetch a weight that another rank need not wait for, so a fetch matches any call of the step. A
+ * wait in an open step is not counted, and ends earlier on some ranks: these may be in a call for another open step by then. */
 static bool follows_in_step(const zoff_comm_visit *a, const zoff_comm_visit *b)
 {
-    return a->channel == b->channel && (a->call & ZOFF_COMM_IN_OPEN) && (b->call & 0xff) == ZOFF_COMM_IN_FETCH;
+    const uint32_t call = b->call & 0xff;
+    return (a->call & ZOFF_COMM_IN_OPEN) &&
+           (a->channel == b->channel ? call == ZOFF_COMM_IN_FETCH : call == ZOFF_COMM_IN_STEP_WAIT);
 }
 
 static bool are_same(const zoff_comm_visit *a, const zoff_comm_visit *b)
@@ -177,6 +184,22 @@ zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double 
         return ZOFF_OK;
     b->told = told;
     return tell_others(comm, call);
+}
+
+void zoff_comm_works(zoff_comm *comm)
+{
+    if (comm->size == 1)
+        return;
+    zoff_comm_lock(comm);
+    zoff_comm_book *b = comm->book;
+    const double now = zoff_base_clock_seconds(), last = b->worked > b->since ? b->worked : b->since;
+    const double quarter = comm->timeout_seconds / 4;
+    if (quarter >= 0 && now - last > (quarter < WORK_SECONDS ? quarter : WORK_SECONDS)) {
+        const zoff_comm_call all = {.members = 0};
+        b->worked = now;
+        (void)comm->ops->tell(comm, &all, b->visits, 0); /* later calls report a transport that fails */
+    }
+    zoff_comm_unlock(comm);
 }
 
 bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank)

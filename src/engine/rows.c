@@ -173,6 +173,8 @@ static void between_products(void *ctx)
 {
     zoff_engine *e = ctx;
     zoff_engine_admit_feed(e);
+    if (e->walk.matrices.all.exchanges)
+        zoff_comm_works(e->comm);
     e->walk.matrices.stops = zoff_engine_progress_thread_yields(e);
 }
 

@@ -83,6 +83,46 @@ TEST_F(Visits, TheSameCallsAgreeAndOthersAreNamed)
     leave(1);
 }
 
+// Two engines have open steps, and a weight of one came to rank 0 first.
+TEST_F(Visits, WaitsInOpenStepsOfSeveralEnginesMayDiffer)
+{
+    zoff_comm_channel actor = {}, critic = {};
+    actor.id = 1;
+    critic.id = 2;
+    const auto wait = [&](unsigned rank, const zoff_comm_channel *channel, unsigned more) {
+        zoff_comm_enter(ranks[rank], channel, ZOFF_COMM_IN_STEP_WAIT | more, {});
+    };
+    for (const unsigned last : {(unsigned)ZOFF_COMM_IN_OPEN, 0u}) {
+        wait(0, &critic, last);
+        wait(1, &actor, ZOFF_COMM_IN_OPEN);
+        EXPECT_ZOFF_OK(hear(1e9));
+        leave(0, false);
+        leave(1, false);
+    }
+    wait(0, &critic, 0);
+    wait(1, &actor, 0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
+                      "rank 0 waits in zoff_step_wait() of engine 2 while rank 1 waits in zoff_step_wait() of engine 1",
+                      hear(1e9));
+    leave(0);
+    leave(1);
+}
+
+// A rank that computes for long says so a few times in a timeout, and the others wait anew.
+TEST_F(Visits, ARankThatComputesIsWaitedFor)
+{
+    zoff_comm_work work = {}, work0 = {};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BARRIER};
+    ASSERT_ZOFF_OK(zoff_comm_start(ranks[1], &call, &work));
+    work.waited = 0.9; // of 1 s
+    zoff_comm_works(ranks[0]);
+    EXPECT_EQ(ZOFF_PENDING, zoff_comm_poll(ranks[1], &work));
+    EXPECT_EQ(0, work.waited);
+    ASSERT_ZOFF_OK(zoff_comm_start(ranks[0], &call, &work0));
+    EXPECT_ZOFF_OK(zoff_comm_wait(ranks[1], &work));
+    EXPECT_ZOFF_OK(zoff_comm_wait(ranks[0], &work0));
+}
+
 // A wait for a group is told to the group only, and to all when the same call waits for all.
 TEST(VisitsOfAGroup, AreToldToThoseWhoAreWaitedFor)
 {

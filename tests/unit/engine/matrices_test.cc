@@ -8,11 +8,28 @@ extern "C" {
 #include "engine_priv.h"
 }
 
+#include <time.h>
+
 #include <atomic>
 #include <numeric>
 #include <string.h>
 
 using namespace zoff_test;
+
+// Products take so much longer, and pause as they do (the linker puts this in front of the library's function).
+static double more_seconds = 0;
+extern "C" zoff_status __real_zoff_adam_orthogonal_run(unsigned threads, zoff_orthogonal *o, zoff_adam_between between,
+                                                       bool (*stops)(void *), void *ctx);
+extern "C" zoff_status __wrap_zoff_adam_orthogonal_run(unsigned threads, zoff_orthogonal *o, zoff_adam_between between,
+                                                       bool (*stops)(void *), void *ctx)
+{
+    for (double waited = 0; waited < more_seconds; waited += 0.01) {
+        const timespec pause = {0, 10000000};
+        nanosleep(&pause, nullptr);
+        between(ctx);
+    }
+    return __real_zoff_adam_orthogonal_run(threads, o, between, stops, ctx);
+}
 
 namespace
 {
@@ -197,6 +214,69 @@ TEST(Matrices, TravelToTheirWorkersAndBack)
         });
         EXPECT_EQ(8.0 * 64 * 256 * 8 * (ranks - 1) / ranks, std::accumulate(sent.begin(), sent.end(), 0.0)) << ranks;
     }
+}
+
+// Two engines of one communicator have open steps at a time, and their weights are used by turns.
+TEST(Matrices, GoBesideThoseOfAnotherEngine)
+{
+    log_catcher log;
+    rank_job job(2);
+    const auto fill = [](trainer &t) {
+        t.add(96 * 64, 2, ZOFF_BF16, ZOFF_BF16);
+        t.shape(0, {96, 64}, {{0, 96, 64}});
+        t.add(700, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(64 * 300, 1, ZOFF_BF16, ZOFF_BF16);
+        t.shape(2, {64, 300}, {{0, 64, 300}});
+    };
+    rank_trainers actor(job, 1, fill), critic(job, 2, fill);
+    actor.seal("{\"optimizer\": {\"type\": \"Muon\"}, \"zero_optimization\": {\"stage\": 2}}", 2048);
+    critic.seal("{\"optimizer\": {\"type\": \"Muon\"}, \"zero_optimization\": {\"stage\": 1}}", 1024);
+    for (int64_t step = 1; step <= 3; step++) {
+        rank_trainers *const order[] = {step % 2 ? &actor : &critic, step % 2 ? &critic : &actor};
+        for (rank_trainers *all : order)
+            all->backward((unsigned)step, 0.1f);
+        job.on_each([&](unsigned rank) {
+            for (rank_trainers *all : order) {
+                all->trainers[rank]->hand_over_all(all->engines[rank].get());
+                ASSERT_ZOFF_OK(zoff_step_begin(all->engines[rank].get(), nullptr));
+            }
+            for (size_t i = 0; i < 3; i++) {
+                for (rank_trainers *all : order)
+                    ASSERT_ZOFF_OK(zoff_param_wait(all->engines[rank].get(), (zoff_param)i, 0, nullptr));
+            }
+            ASSERT_ZOFF_OK(zoff_step_wait(order[1]->engines[rank].get(), nullptr));
+            ASSERT_ZOFF_OK(zoff_step_wait(order[0]->engines[rank].get(), nullptr));
+        });
+        for (rank_trainers *all : order) {
+            (void)all->step({muon(0)}, step, 0);
+            for (const auto &t : all->trainers) {
+                for (size_t i = 0; i < t->tensors.size(); i++)
+                    t->tensors[i].master = all->want.tensors[i].master;
+                t->expect_weights();
+            }
+        }
+        ASSERT_FALSE(HasFailure()) << "step " << step;
+    }
+}
+
+// A rank waits longer for the worker of a matrix than the timeout, because the worker tells that it computes.
+TEST(Matrices, MayTakeLongerThanTheTimeout)
+{
+    log_catcher log;
+    rank_job job(2, 1.0);
+    rank_trainers all(job, 1, [](trainer &t) {
+        t.add(40 * 60, 1, ZOFF_BF16, ZOFF_BF16);
+        t.shape(0, {40, 60}, {{0, 40, 60}});
+        t.add(5000, 1, ZOFF_BF16, ZOFF_BF16);
+    });
+    all.seal("{\"optimizer\": {\"type\": \"Muon\"}, \"zero_optimization\": {\"stage\": 2}}", 0);
+    all.backward(0, 0.1f);
+    more_seconds = 2.2;
+    job.on_each([&](unsigned rank) {
+        all.trainers[rank]->hand_over_all(all.engines[rank].get());
+        EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, nullptr));
+    });
+    more_seconds = 0;
 }
 
 // The plan, the allocation and the reports. A tall matrix has the method gram, and a square one the other.
