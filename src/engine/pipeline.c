@@ -416,7 +416,8 @@ static zoff_status finish_together(zoff_engine *e)
     return zoff_lending_secondary_finish(&e->lending);
 }
 
-/* Do in one turn what other ranks wait for in an open step. */
+/* Do in one turn what other ranks wait for in an open step. Weights that have come are noted here, because the next bucket of
+ * the walk may wait for matrices of a rank that has all that it wants. */
 static zoff_status poll_together(zoff_engine *e)
 {
     const zoff_status gathers = zoff_transfer_all_gather_poll(&e->transfer);
@@ -460,8 +461,7 @@ static zoff_status walk_until(void *ctx)
     const zoff_status status = walk_for(e, &w->wanted);
     if (status < 0 || e->run.gate == ZOFF_GATE_SKIP)
         return status < 0 ? status : ZOFF_OK;
-    if (status == ZOFF_OK)
-        ZOFF_TRY(poll_together(e));
+    ZOFF_TRY(poll_together(e));
     return are_new(e, &w->wanted) ? ZOFF_OK : ZOFF_PENDING;
 }
 
@@ -469,7 +469,9 @@ static zoff_status walk_until(void *ctx)
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 {
     zoff_status status = walk_for(e, NULL);
-    status = status == ZOFF_OK ? poll_together(e) : status;
+    ZOFF_TRY(status);
+    const zoff_status together = poll_together(e);
+    status = status == ZOFF_OK || together < 0 ? together : status;
     for (size_t b = 0; b < e->plan.chunk_count; b++)
         (void)(e->walk.is_new[b] || is_bucket_new(e, b));
     return status;
@@ -491,8 +493,7 @@ static zoff_status walk_until_read(void *ctx)
     zoff_engine *e = w->engine;
     const zoff_status status = walk_for(e, NULL);
     ZOFF_TRY(status);
-    if (status == ZOFF_OK)
-        ZOFF_TRY(poll_together(e));
+    ZOFF_TRY(poll_together(e));
     const bool is_through = e->run.gate == ZOFF_GATE_SKIP || are_new(e, &w->wanted);
     return is_through ? zoff_transfer_reduce_scatter_poll(&e->transfer) : ZOFF_PENDING;
 }
