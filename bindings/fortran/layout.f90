@@ -33,6 +33,7 @@ program layout
    type(zoff_handover), target :: the_handover
    type(zoff_optimizer_hyper), target :: the_optimizer_hyper
    type(zoff_plugin_host), target :: the_plugin_host
+   type(zoff_plugin_meeting), target :: the_plugin_meeting
    type(zoff_plugin), target :: the_plugin
    call compare("zoff_accel_info", 0, 0, int(c_sizeof(the_accel_info)), 80)
    call compare("zoff_accel_info%struct_size", away(c_loc(the_accel_info%struct_size), c_loc(the_accel_info)), 0, &
@@ -651,13 +652,26 @@ program layout
       int(c_sizeof(the_plugin_host%fail)), 8)
    call compare("zoff_plugin_host%warn", away(c_loc(the_plugin_host%warn), c_loc(the_plugin_host)), 24, &
       int(c_sizeof(the_plugin_host%warn)), 8)
-   call compare("zoff_plugin", 0, 0, int(c_sizeof(the_plugin)), 24)
+   call compare("zoff_plugin_meeting", 0, 0, int(c_sizeof(the_plugin_meeting)), 32)
+   call compare("zoff_plugin_meeting%struct_size", away(c_loc(the_plugin_meeting%struct_size), &
+      c_loc(the_plugin_meeting)), 0, int(c_sizeof(the_plugin_meeting%struct_size)), 8)
+   call compare("zoff_plugin_meeting%rank", away(c_loc(the_plugin_meeting%rank), c_loc(the_plugin_meeting)), 8, &
+      int(c_sizeof(the_plugin_meeting%rank)), 4)
+   call compare("zoff_plugin_meeting%size", away(c_loc(the_plugin_meeting%size), c_loc(the_plugin_meeting)), 12, &
+      int(c_sizeof(the_plugin_meeting%size)), 4)
+   call compare("zoff_plugin_meeting%place", away(c_loc(the_plugin_meeting%place), c_loc(the_plugin_meeting)), 16, &
+      int(c_sizeof(the_plugin_meeting%place)), 8)
+   call compare("zoff_plugin_meeting%timeout_seconds", away(c_loc(the_plugin_meeting%timeout_seconds), &
+      c_loc(the_plugin_meeting)), 24, int(c_sizeof(the_plugin_meeting%timeout_seconds)), 8)
+   call compare("zoff_plugin", 0, 0, int(c_sizeof(the_plugin)), 32)
    call compare("zoff_plugin%struct_size", away(c_loc(the_plugin%struct_size), c_loc(the_plugin)), 0, &
       int(c_sizeof(the_plugin%struct_size)), 8)
    call compare("zoff_plugin%connect", away(c_loc(the_plugin%connect), c_loc(the_plugin)), 8, &
       int(c_sizeof(the_plugin%connect)), 8)
    call compare("zoff_plugin%built_in", away(c_loc(the_plugin%built_in), c_loc(the_plugin)), 16, &
       int(c_sizeof(the_plugin%built_in)), 8)
+   call compare("zoff_plugin%meet", away(c_loc(the_plugin%meet), c_loc(the_plugin)), 24, &
+      int(c_sizeof(the_plugin%meet)), 8)
    if (wrong > 0) stop 1
    print '(a)', "the layout is that of C"
 contains

@@ -402,8 +402,8 @@ module zoff
       integer(c_size_t) :: struct_size = 24
          !< set by ZOFF_COMM_OPTS_INIT
       type(c_ptr) :: backend = c_null_ptr
-         !< NULL or "self": one rank. "mpi": MPI_COMM_WORLD. "nccl": the ranks in the launcher's variables. "auto":
-         !  whichever the launcher started. "threads": see zoff_comm_open_threads()
+         !< NULL or "self": one rank. "mpi": MPI_COMM_WORLD. "nccl", "ucx": the ranks in the launcher's variables.
+         !  "auto": whichever the launcher started. "threads": see zoff_comm_open_threads()
       real(c_double) :: timeout_seconds = 0
          !< how long an operation waits for other ranks, and an engine for a disk or device that neither moves nor
          !  fails; 0: 600; ZOFF_OFF: no limit
@@ -942,14 +942,31 @@ module zoff
          !< write a line to the log
    end type zoff_plugin_host
 
+   !> Which rank this is, and where the ranks meet, by the launcher's variables.
+   type, bind(c) :: zoff_plugin_meeting
+      integer(c_size_t) :: struct_size = 32
+         !< bytes of the library's struct
+      integer(c_int) :: rank = 0
+         !< rank of this process, and number of ranks
+      integer(c_int) :: size = 0
+         !< rank of this process, and number of ranks
+      type(c_ptr) :: place = c_null_ptr
+         !< "host:port" or "[host]:port" where rank 0 listens; valid during the call. Empty if size is 1
+      real(c_double) :: timeout_seconds = 0
+         !< how long to wait for the other ranks; negative: without a limit
+   end type zoff_plugin_meeting
+
    !> Services of a plug-in. struct_size is set by zoff; the plug-in fills the fields that it has.
    type, bind(c) :: zoff_plugin
-      integer(c_size_t) :: struct_size = 24
+      integer(c_size_t) :: struct_size = 32
       type(c_funptr) :: connect = c_null_funptr
          !< Connect to all ranks of this process' job: fill `out`. On failure set `failure` of the transport, to a
          !  static text.
       type(c_ptr) :: built_in = c_null_ptr
          !< for the plug-ins of zoff itself, which are built with one version of it; leave it NULL
+      type(c_funptr) :: meet = c_null_funptr
+         !< Join ranks that know no more than their numbers and a place: fill `out`. @blocks until all ranks have come,
+         !  or for timeout_seconds @return an error that zoff_plugin_host.fail() has set
    end type zoff_plugin
 
    interface

@@ -12,8 +12,8 @@ extern "C" {
 /** Options of a communicator. All zero: this rank alone. */
 typedef struct zoff_comm_opts {
     size_t struct_size;     /**< set by ZOFF_COMM_OPTS_INIT */
-    const char *backend;    /**< NULL or "self": one rank. "mpi": MPI_COMM_WORLD. "nccl": the ranks in the launcher's variables.
-                                 "auto": whichever the launcher started. "threads": see zoff_comm_open_threads() */
+    const char *backend;    /**< NULL or "self": one rank. "mpi": MPI_COMM_WORLD. "nccl", "ucx": the ranks in the launcher's
+                                 variables. "auto": whichever the launcher started. "threads": see zoff_comm_open_threads() */
     double timeout_seconds; /**< how long an operation waits for other ranks, and an engine for a disk or device that neither
                                  moves nor fails; 0: 600; ZOFF_OFF: no limit */
 } zoff_comm_opts;
@@ -33,8 +33,9 @@ typedef struct zoff_comm_info {
 /** Join the ranks that the launcher started.
  *
  *  "auto" looks at the environment. It takes "mpi" when the program has initialised MPI or variables of mpirun, PMI or PMIx are
- *  set, "nccl" under torchrun when the plug-in for NCCL loads, and "self" otherwise. A launcher without a way to send messages
- *  (srun without PMIx, torchrun without NCCL) and variables that contradict each other are errors that say what to do.
+ *  set. Under torchrun it takes "nccl" where NCCL finds a GPU, and otherwise "ucx". Without any launcher it takes "self". A
+ *  launcher without a way to send messages (srun without PMIx, torchrun without NCCL and UCX) and variables that contradict
+ * each other are errors that say what to do.
  *
  *  The ranks that were started must be those that join. The call fails if this process has joined alone and variables of a
  *  launcher say that there are more ranks, because each rank would train a model of its own. A launcher of another MPI starts
@@ -43,6 +44,11 @@ typedef struct zoff_comm_info {
  *  "mpi" loads the plug-in libzoff_mpi.so, found in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. If the
  *  program has not initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator
  *  is closed; none can be opened afterwards. A program with another MPI, or MPI in some ranks, includes zoff/mpi.h instead.
+ *
+ *  "ucx" loads libzoff_ucx.so, and needs no MPI and no GPU. Rank and size are the launcher's (RANK, WORLD_SIZE). Ranks meet at
+ *  MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, and rank 0 listens there until all have
+ *  come. The network is trusted. UCX moves the messages over shared memory, InfiniBand or TCP, as its variables (UCX_TLS,
+ *  UCX_NET_DEVICES) permit.
  *
  *  "nccl" loads libzoff_nccl.so. Rank and size are the launcher's (RANK, WORLD_SIZE), and the device is the rank's number on
  * its host (LOCAL_RANK). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, or at

@@ -24,12 +24,23 @@ typedef struct zoff_plugin_host {
     void (*warn)(const char *message);                            /**< write a line to the log */
 } zoff_plugin_host;
 
+/** Which rank this is, and where the ranks meet, by the launcher's variables. */
+typedef struct zoff_plugin_meeting {
+    size_t struct_size;     /**< bytes of the library's struct */
+    unsigned rank, size;    /**< rank of this process, and number of ranks */
+    const char *place;      /**< "host:port" or "[host]:port" where rank 0 listens; valid during the call. Empty if size is 1 */
+    double timeout_seconds; /**< how long to wait for the other ranks; negative: without a limit */
+} zoff_plugin_meeting;
+
 /** Services of a plug-in. struct_size is set by zoff; the plug-in fills the fields that it has. */
 typedef struct zoff_plugin {
     size_t struct_size;
     /** Connect to all ranks of this process' job: fill `out`. On failure set `failure` of the transport, to a static text. */
     void (*connect)(zoff_comm_transport *out);
     const void *built_in; /**< for the plug-ins of zoff itself, which are built with one version of it; leave it NULL */
+    /** Join ranks that know no more than their numbers and a place: fill `out`.
+     *  @blocks until all ranks have come, or for timeout_seconds  @return an error that zoff_plugin_host.fail() has set */
+    zoff_status (*meet)(const zoff_plugin_meeting *meeting, zoff_comm_transport *out);
 } zoff_plugin;
 
 /** Type of zoff_plugin_init(), the one function that a plug-in exports.

@@ -18,6 +18,7 @@ class Zoff(CMakePackage, CudaPackage):
     version("0.1.0", sha256="0000000000000000000000000000000000000000000000000000000000000000")
 
     variant("mpi", default=True, description="Build the plug-in for MPI")
+    variant("ucx", default=True, description="Build the plug-in for UCX")
     variant("nccl", default=False, when="+cuda", description="Build the plug-in for NCCL")
     variant("libzip", default=True, description="Let the command read and write files of PyTorch")
     variant("tests", default=False, description="Build the tests")
@@ -35,6 +36,7 @@ class Zoff(CMakePackage, CudaPackage):
     depends_on("xxhash")
     depends_on("libzip@1.6:", when="+libzip")
     depends_on("mpi@3:", when="+mpi")
+    depends_on("ucx@1.11:", when="+ucx")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl@2.18:", when="+nccl")
     depends_on("googletest", type="build", when="+tests")
@@ -45,6 +47,7 @@ class Zoff(CMakePackage, CudaPackage):
     def cmake_args(self):
         args = [
             self.define_from_variant("ZOFF_MPI", "mpi"),
+            self.define_from_variant("ZOFF_UCX", "ucx"),
             self.define_from_variant("ZOFF_CUDA", "cuda"),
             self.define_from_variant("ZOFF_NCCL", "nccl"),
             self.define_from_variant("ZOFF_LIBZIP", "libzip"),

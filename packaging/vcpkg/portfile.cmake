@@ -21,6 +21,7 @@ vcpkg_cmake_configure(
     OPTIONS
         ${FEATURE_OPTIONS}
         -DZOFF_TESTS=OFF
+        -DZOFF_UCX=OFF # vcpkg has no UCX
 )
 if("cuda" IN_LIST FEATURES)
     vcpkg_cmake_build(TARGET cuda) # a plain build leaves it out

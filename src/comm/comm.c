@@ -71,7 +71,11 @@ static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
 static const struct {
     const char *name;
     zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
-} BACKENDS[] = {{"self", open_self}, {"threads", open_alone}, {"mpi", open_mpi}, {"nccl", zoff_comm_nccl_open}};
+} BACKENDS[] = {{"self", open_self},
+                {"threads", open_alone},
+                {"mpi", open_mpi},
+                {"ucx", zoff_comm_ucx_open},
+                {"nccl", zoff_comm_nccl_open}};
 
 zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
@@ -86,7 +90,8 @@ zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
             return BACKENDS[i].open(&known, out);
     }
     return zoff_base_status_fail(
-        ZOFF_ERR_UNSUPPORTED, "zoff_comm_open: there is no communicator \"%s\"; choose self, threads, mpi, nccl or auto", name);
+        ZOFF_ERR_UNSUPPORTED, "zoff_comm_open: there is no communicator \"%s\"; choose self, threads, mpi, ucx, nccl or auto",
+        name);
 }
 
 zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)

@@ -213,14 +213,15 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                                     zoff_comm **out);
 /* Load the plug-in for MPI, without joining anybody.  @return ERR_UNSUPPORTED with the reason why it does not load */
 zoff_status zoff_comm_mpi_find(void);
+/* Join over UCX, as over NCCL. Load its plug-in.  @return ERR_UNSUPPORTED with the reason why it does not load */
+zoff_status zoff_comm_ucx_open(const zoff_comm_opts *opts, zoff_comm **out);
+zoff_status zoff_comm_ucx_find(void);
 /* Join over NCCL. Rank, size and meeting address come from the launcher's environment variables. */
 zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out);
-/* Check that the NCCL plug-in can be loaded; the error says why not. */
-zoff_status zoff_comm_nccl_find(void);
 /* Describe NCCL and its devices.  @return ERR_UNSUPPORTED with the reason why ranks cannot use it here */
 zoff_status zoff_comm_nccl_probe(char *out, size_t bytes);
-/* Choose "self", "mpi" or "nccl" from the environment variables of the launcher. The error says what each back-end lacks.
- * `mpi_is_up` is the result of zoff_comm_discover_mpi(). */
+/* Choose "self", "mpi", "nccl" or "ucx" from the environment variables of the launcher. The error says what each back-end
+ * lacks. `mpi_is_up` is the result of zoff_comm_discover_mpi(). */
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out);
 /* Whether the program itself has initialised MPI. */
 bool zoff_comm_discover_mpi(void);
@@ -237,6 +238,12 @@ const char *zoff_comm_world_print(const zoff_env_place *place, char *dst, size_t
 /* Compare the number of ranks that have joined with the launcher's. Only 1 is compared, because launchers may be nested; 0: not
  * known.  @return ERR_UNSUPPORTED if one rank has joined and the launcher has started more */
 zoff_status zoff_comm_world_check(const char *backend, size_t joined);
+/* Read a number up to a million.  @return whether it is one */
+bool zoff_comm_world_count(const char *text, unsigned *out);
+/* Read which rank this is from the launcher's variables, for a back-end whose ranks know no more; and "host:port" where rank 0
+ * listens, from MASTER_ADDR and MASTER_PORT. */
+zoff_status zoff_comm_world_place(const char *backend, unsigned *rank, unsigned *size);
+zoff_status zoff_comm_world_meeting(const char *backend, char *dst, size_t dst_bytes);
 
 /* ---- book.c: the records of a communicator, and its lock ---- */
 

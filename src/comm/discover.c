@@ -4,9 +4,11 @@
 #include "comm.h"
 
 #include "env.h"
+#include "log.h"
 #include "try.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 bool zoff_comm_discover_mpi(void)
@@ -57,19 +59,26 @@ static zoff_status find_contradiction(void)
     return ZOFF_OK;
 }
 
+/* Ranks that know their numbers and where to meet: NCCL where it has a device, and otherwise UCX. */
 static zoff_status of_torchrun(const zoff_env_place *place, const char **out)
 {
-    const zoff_status status = zoff_comm_nccl_find();
-    char words[160];
+    char words[160], about[160], no_nccl[512];
     *out = "nccl";
-    if (status == ZOFF_OK)
+    if (zoff_comm_nccl_probe(about, sizeof about) == ZOFF_OK)
         return ZOFF_OK;
+    snprintf(no_nccl, sizeof no_nccl, "%s", zoff_last_error());
+    *out = "ucx";
+    const zoff_status status = zoff_comm_ucx_find();
+    if (status == ZOFF_OK) {
+        ZOFF_INFO("UCX joins the ranks, because NCCL cannot be used: %s", no_nccl);
+        return ZOFF_OK;
+    }
     return zoff_base_status_prefix(
         status,
-        "communicator \"auto\": %s and LOCAL_RANK are set as by torchrun. Only NCCL can join such ranks, and it cannot be "
-        "loaded. Install it, or start the program with mpirun or srun --mpi=pmix, or choose \"self\" for independent ranks. "
-        "NCCL: ",
-        zoff_comm_world_print(place, words, sizeof words));
+        "communicator \"auto\": %s and LOCAL_RANK are set as by torchrun. Only NCCL, with a GPU, and UCX can join such ranks, "
+        "and neither can be used. Install one, or start the program with mpirun or srun --mpi=pmix, or choose \"self\" for "
+        "independent ranks. NCCL: %s. UCX: ",
+        zoff_comm_world_print(place, words, sizeof words), no_nccl);
 }
 
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
@@ -99,8 +108,8 @@ zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
     ZOFF_FAIL_IF(
         several == ZOFF_ENV_WORLD_SLURM, ZOFF_ERR_UNSUPPORTED,
         "communicator \"auto\": srun has started several ranks (%s), but they cannot find each other: neither PMIX_RANK "
-        "nor PMI_RANK is set. Use srun --mpi=pmix (srun --mpi=list shows the choices) or mpirun, or choose \"self\" for "
-        "independent ranks",
+        "nor PMI_RANK is set. Use srun --mpi=pmix (srun --mpi=list shows the choices) or mpirun, or set MASTER_ADDR and "
+        "MASTER_PORT and choose \"ucx\", or choose \"self\" for independent ranks",
         words);
     return zoff_base_status_fail(
         ZOFF_ERR_UNSUPPORTED,

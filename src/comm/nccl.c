@@ -9,11 +9,7 @@
 #include "structs.h"
 #include "try.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const zoff_comm_tools TOOLS = {.name = zoff_comm_call_name,
                                       .sends = zoff_comm_call_sends,
@@ -36,12 +32,6 @@ static zoff_status load(const zoff_plugin_built_in **out)
     ZOFF_FAIL_IF(!*out || !(*out)->open_comm, ZOFF_ERR_UNSUPPORTED,
                  "libzoff_nccl.so has no communicator: install it together with libzoff");
     return ZOFF_OK;
-}
-
-zoff_status zoff_comm_nccl_find(void)
-{
-    const zoff_plugin_built_in *plugin;
-    return load(&plugin);
 }
 
 zoff_status zoff_comm_nccl_probe(char *out, size_t bytes)
@@ -89,51 +79,6 @@ zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out)
 
 /* ---- programs that have only the launcher's environment variables ---- */
 
-static bool read_count(const char *text, unsigned *out)
-{
-    char *end;
-    if (!text || text[0] < '0' || text[0] > '9')
-        return false;
-    errno = 0;
-    const unsigned long value = strtoul(text, &end, 10);
-    *out = (unsigned)value;
-    return !errno && !*end && value <= 1u << 20;
-}
-
-static zoff_status find_place(zoff_nccl_opts *out)
-{
-    for (int id = 0; id < ZOFF_ENV_WORLD_COUNT; id++) {
-        zoff_env_place place;
-        if (!zoff_base_env_world((zoff_env_world)id, &place) || !place.rank || !place.size)
-            continue;
-        ZOFF_FAIL_IF(!read_count(place.rank, &out->rank) || !read_count(place.size, &out->size) || out->rank >= out->size,
-                     ZOFF_ERR_INVALID, "communicator \"nccl\": %s=%s and %s=%s are not a valid rank and size", place.rank_name,
-                     place.rank, place.size_name, place.size);
-        return ZOFF_OK;
-    }
-    return zoff_base_status_fail(
-        ZOFF_ERR_UNSUPPORTED,
-        "communicator \"nccl\": the environment does not say which rank this is: start the program with torchrun, "
-        "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or call zoff_comm_open_nccl()");
-}
-
-/* The address where rank 0 listens. If torchrun's agent uses MASTER_PORT itself, take the next port. */
-static zoff_status find_meeting(const zoff_env_meeting *meeting, char *dst, size_t dst_bytes)
-{
-    unsigned port;
-    ZOFF_FAIL_IF(
-        !meeting->address || !meeting->port, ZOFF_ERR_UNSUPPORTED,
-        "communicator \"nccl\": MASTER_ADDR or MASTER_PORT is not set. Set MASTER_ADDR to the host of rank 0 and MASTER_PORT "
-        "to a free port there, or set NCCL_COMM_ID to both as host:port");
-    ZOFF_FAIL_IF(!read_count(meeting->port, &port) || port == 0 || port > 65534, ZOFF_ERR_INVALID,
-                 "communicator \"nccl\": MASTER_PORT=%s is not a port number", meeting->port);
-    const bool is_v6 = strchr(meeting->address, ':') && meeting->address[0] != '[';
-    const int bytes =
-        snprintf(dst, dst_bytes, is_v6 ? "[%s]:%u" : "%s:%u", meeting->address, port + (meeting->is_taken ? 1 : 0));
-    ZOFF_FAIL_IF(bytes < 0 || (size_t)bytes >= dst_bytes, ZOFF_ERR_INVALID, "communicator \"nccl\": MASTER_ADDR is too long");
-    return ZOFF_OK;
-}
-
 zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
     zoff_comm_join with = {.opts = {.struct_size = sizeof with.opts, .timeout_seconds = opts->timeout_seconds},
@@ -141,16 +86,16 @@ zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out)
     zoff_env_meeting meeting;
     zoff_env_ranks here;
     char place[320];
-    ZOFF_TRY(find_place(&with.opts));
+    ZOFF_TRY(zoff_comm_world_place("nccl", &with.opts.rank, &with.opts.size));
     ZOFF_TRY(zoff_comm_world_check("nccl", with.opts.size));
     zoff_base_env_meeting(&meeting);
     zoff_base_env_ranks(&here);
     unsigned local = here.index;
-    ZOFF_FAIL_IF(meeting.local_rank && !read_count(meeting.local_rank, &local), ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(meeting.local_rank && !zoff_comm_world_count(meeting.local_rank, &local), ZOFF_ERR_INVALID,
                  "communicator \"nccl\": LOCAL_RANK=%s is not a number", meeting.local_rank);
     with.opts.device = (int)local;
     if (!meeting.nccl_comm_id && with.opts.size > 1) {
-        ZOFF_TRY(find_meeting(&meeting, place, sizeof place));
+        ZOFF_TRY(zoff_comm_world_meeting("nccl", place, sizeof place));
         with.meet_at = place;
     }
     return join(&with, out);

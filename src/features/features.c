@@ -80,6 +80,13 @@ static zoff_status probe_nccl(const char *name, char *out)
     return zoff_comm_nccl_probe(out, DETAIL_BYTES);
 }
 
+static zoff_status probe_ucx(const char *name, char *out)
+{
+    ZOFF_TRY(zoff_comm_ucx_find());
+    snprintf(out, DETAIL_BYTES, "libzoff_ucx.so loads");
+    return ZOFF_OK;
+}
+
 static zoff_status probe_cuda(const char *name, char *out)
 {
     return zoff_accel_plugins_cuda_probe(out, DETAIL_BYTES);
@@ -99,6 +106,7 @@ static const struct {
     {"locked_memory", probe_locked_memory},
     {"io_uring", probe_aio},
     {"mpi", probe_mpi},
+    {"ucx", probe_ucx},
     {"cuda", probe_cuda},
     {"nccl", probe_nccl},
 };

@@ -34,7 +34,8 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_comm_info, 48, received_bytes);
     SIZE_OF(zoff_comm_transport, 120, world_size);
     SIZE_OF(zoff_plugin_host, 32, warn);
-    SIZE_OF(zoff_plugin, 24, built_in);
+    SIZE_OF(zoff_plugin_meeting, 32, timeout_seconds);
+    SIZE_OF(zoff_plugin, 32, meet);
     SIZE_OF(zoff_engine_opts, 120, norm_comm);
     SIZE_OF(zoff_param_desc, 136, matrix_row_count);
     SIZE_OF(zoff_step_args, 72, norm_sum);

@@ -544,11 +544,22 @@ class zoff_plugin_host(Struct):
     ]
 
 
+class zoff_plugin_meeting(Struct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rank", c_uint),
+        ("size", c_uint),
+        ("place", c_char_p),
+        ("timeout_seconds", c_double),
+    ]
+
+
 class zoff_plugin(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
         ("connect", CFUNCTYPE(None, c_void_p)),
         ("built_in", c_void_p),
+        ("meet", CFUNCTYPE(c_int, c_void_p, c_void_p)),
     ]
 
 

@@ -21,6 +21,10 @@ std::string name_of(const testing::TestParamInfo<kind> &p)
 INSTANTIATE_TEST_SUITE_P(Mpi, Comm, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}, kind{"plugin", "mpi", 0}),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mpi, Several, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}), name_of);
+#ifdef ZOFF_RANKS_UCX
+INSTANTIATE_TEST_SUITE_P(Ucx, Comm, testing::Values(kind{"ucx", "ucx", 0}), name_of);
+INSTANTIATE_TEST_SUITE_P(Ucx, Several, testing::Values(kind{"ucx", "ucx", 0}), name_of);
+#endif
 #elif defined(ZOFF_RANKS_NCCL)
 INSTANTIATE_TEST_SUITE_P(Nccl, Comm,
                          testing::Values(kind{"nccl", "nccl", 1}, kind{"nccl", "nccl", 2}, kind{"nccl", "nccl", 3},

@@ -26,6 +26,9 @@ std::string name_of(const testing::TestParamInfo<kind> &p)
 
 #ifdef ZOFF_RANKS_MPI
 INSTANTIATE_TEST_SUITE_P(Mpi, Groups, testing::Values(kind{"world", "mpi", 0}), name_of);
+#ifdef ZOFF_RANKS_UCX
+INSTANTIATE_TEST_SUITE_P(Ucx, Groups, testing::Values(kind{"ucx", "ucx", 0}), name_of);
+#endif
 #elif defined(ZOFF_RANKS_NCCL)
 INSTANTIATE_TEST_SUITE_P(Nccl, Groups, testing::Values(kind{"nccl", "nccl", 1}, kind{"nccl", "nccl", 4}), name_of);
 #else

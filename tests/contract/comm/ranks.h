@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // ranks.h: groups of ranks for the communicator contract. Ranks are threads of this process. With ZOFF_RANKS_MPI they are the
-// processes of an MPI job: each runs the same tests as one rank of each group. With ZOFF_RANKS_NCCL the threads join over NCCL.
+// processes of an MPI job: each runs the same tests as one rank of each group, over MPI and over UCX. With ZOFF_RANKS_NCCL the
+// threads join over NCCL.
 #ifndef ZOFF_TESTS_RANKS_H
 #define ZOFF_TESTS_RANKS_H
 
@@ -12,7 +13,7 @@
 #include <thread>
 
 #ifdef ZOFF_RANKS_MPI
-#include <zoff/mpi.h>
+#include "mpi_meeting.h"
 #else
 #include "nccl_group.h"
 #include "post_office.h"
@@ -53,7 +54,7 @@ class Comm : public testing::TestWithParam<kind>
     void open(double timeout_seconds)
     {
         const std::string how = GetParam().how;
-        zoff_comm_opts opts = opts_of(timeout_seconds, how == "plugin" ? "auto" : nullptr);
+        zoff_comm_opts opts = opts_of(timeout_seconds, how == "plugin" ? "auto" : how == "ucx" ? "ucx" : nullptr);
         zoff_comm *made = nullptr;
         comms.clear();
         if (part == MPI_COMM_NULL) {
@@ -65,7 +66,9 @@ class Comm : public testing::TestWithParam<kind>
             else
                 MPI_Comm_dup(MPI_COMM_WORLD, &part);
         }
-        if (how == "plugin")
+        if (how == "ucx")
+            zoff_test::meet_at_free_port();
+        if (opts.backend)
             ASSERT_ZOFF_OK(zoff_comm_open(&opts, &made));
         else
             ASSERT_ZOFF_OK(zoff_comm_from_mpi(part, &opts, &made));

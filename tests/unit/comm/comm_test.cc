@@ -25,7 +25,7 @@ TEST(Comm, ErrorsNameTheCause)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "size is 1025", zoff_comm_open_threads(&opts, 1025, &comm));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_comm_open_threads(&opts, 2, nullptr));
     opts.backend = "carrier pigeons";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "choose self, threads, mpi, nccl or auto", zoff_comm_open(&opts, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "choose self, threads, mpi, ucx, nccl or auto", zoff_comm_open(&opts, &comm));
     EXPECT_EQ(nullptr, comm);
 }
 

@@ -111,7 +111,9 @@ TEST_F(Discover, Torchrun)
     const variables set = {
         {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "one"}, {"MASTER_PORT", "29500"}};
     expect_error(ZOFF_ERR_UNSUPPORTED,
-                 {"RANK=1", "WORLD_SIZE=2", "NCCL", "mpirun", "srun --mpi=pmix", "\"self\"", "NCCL: ", "libzoff_nccl.so"}, set);
+                 {"RANK=1", "WORLD_SIZE=2", "NCCL", "mpirun", "srun --mpi=pmix", "\"self\"", "NCCL: ", "libzoff_nccl.so",
+                  "UCX: ", "libzoff_ucx.so"},
+                 set);
     variables alone = set;
     alone["WORLD_SIZE"] = "1";
     alone["RANK"] = "0";

@@ -530,7 +530,7 @@ impl Default for zoff_checkpoint_param {
 pub struct zoff_comm_opts {
     /// set by ZOFF_COMM_OPTS_INIT
     pub struct_size: usize,
-    /// NULL or "self": one rank. "mpi": MPI_COMM_WORLD. "nccl": the ranks in the launcher's variables. "auto": whichever the launcher started. "threads": see zoff_comm_open_threads()
+    /// NULL or "self": one rank. "mpi": MPI_COMM_WORLD. "nccl", "ucx": the ranks in the launcher's variables. "auto": whichever the launcher started. "threads": see zoff_comm_open_threads()
     pub backend: *const c_char,
     /// how long an operation waits for other ranks, and an engine for a disk or device that neither moves nor fails; 0: 600; ZOFF_OFF: no limit
     pub timeout_seconds: f64,
@@ -1216,6 +1216,29 @@ impl Default for zoff_plugin_host {
     }
 }
 
+/// Which rank this is, and where the ranks meet, by the launcher's variables.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct zoff_plugin_meeting {
+    /// bytes of the library's struct
+    pub struct_size: usize,
+    /// rank of this process, and number of ranks
+    pub rank: c_uint,
+    /// rank of this process, and number of ranks
+    pub size: c_uint,
+    /// "host:port" or "[host]:port" where rank 0 listens; valid during the call. Empty if size is 1
+    pub place: *const c_char,
+    /// how long to wait for the other ranks; negative: without a limit
+    pub timeout_seconds: f64,
+}
+impl Default for zoff_plugin_meeting {
+    fn default() -> Self {
+        let mut its: Self = unsafe { std::mem::zeroed() }; // zeros, null and None
+        its.struct_size = std::mem::size_of::<Self>();
+        its
+    }
+}
+
 /// Services of a plug-in. struct_size is set by zoff; the plug-in fills the fields that it has.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1225,6 +1248,8 @@ pub struct zoff_plugin {
     pub connect: Option<unsafe extern "C" fn(out: *mut zoff_comm_transport)>,
     /// for the plug-ins of zoff itself, which are built with one version of it; leave it NULL
     pub built_in: *const c_void,
+    /// Join ranks that know no more than their numbers and a place: fill `out`. @blocks until all ranks have come, or for timeout_seconds @return an error that zoff_plugin_host.fail() has set
+    pub meet: Option<unsafe extern "C" fn(meeting: *const zoff_plugin_meeting, out: *mut zoff_comm_transport) -> zoff_status>,
 }
 impl Default for zoff_plugin {
     fn default() -> Self {
@@ -1484,11 +1509,13 @@ extern "C" {
     pub fn zoff_state_files_checkpoint(folders: *const *const c_char, count: usize, checkpoints: *const c_char, opts: *const zoff_checkpoint_opts, progress: zoff_progress_fn, ctx: *mut c_void) -> zoff_status;
     /// Join the ranks that the launcher started.
     ///
-    /// "auto" looks at the environment. It takes "mpi" when the program has initialised MPI or variables of mpirun, PMI or PMIx are set, "nccl" under torchrun when the plug-in for NCCL loads, and "self" otherwise. A launcher without a way to send messages (srun without PMIx, torchrun without NCCL) and variables that contradict each other are errors that say what to do.
+    /// "auto" looks at the environment. It takes "mpi" when the program has initialised MPI or variables of mpirun, PMI or PMIx are set. Under torchrun it takes "nccl" where NCCL finds a GPU, and otherwise "ucx". Without any launcher it takes "self". A launcher without a way to send messages (srun without PMIx, torchrun without NCCL and UCX) and variables that contradict each other are errors that say what to do.
     ///
     /// The ranks that were started must be those that join. The call fails if this process has joined alone and variables of a launcher say that there are more ranks, because each rank would train a model of its own. A launcher of another MPI starts such processes. "self" is never compared with the launcher: choose it for one rank on purpose.
     ///
     /// "mpi" loads the plug-in libzoff_mpi.so, found in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. If the program has not initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator is closed; none can be opened afterwards. A program with another MPI, or MPI in some ranks, includes zoff/mpi.h instead.
+    ///
+    /// "ucx" loads libzoff_ucx.so, and needs no MPI and no GPU. Rank and size are the launcher's (RANK, WORLD_SIZE). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, and rank 0 listens there until all have come. The network is trusted. UCX moves the messages over shared memory, InfiniBand or TCP, as its variables (UCX_TLS, UCX_NET_DEVICES) permit.
     ///
     /// "nccl" loads libzoff_nccl.so. Rank and size are the launcher's (RANK, WORLD_SIZE), and the device is the rank's number on its host (LOCAL_RANK). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, or at NCCL_COMM_ID ("host:port") where it is set. A program whose ranks are connected already calls zoff_comm_open_nccl().
     ///

@@ -49,7 +49,8 @@ fn structs() {
     layout!(zoff_handover, 48, 8, struct_size at 0 of 8, param at 8 of 4, flags at 12 of 4, slice at 16 of 8, value at 24 of 8, grad at 32 of 8, native_stream at 40 of 8,);
     layout!(zoff_optimizer_hyper, 120, 8, struct_size at 0 of 8, lr at 8 of 8, beta1 at 16 of 8, beta2 at 24 of 8, eps at 32 of 8, weight_decay at 40 of 8, decay at 48 of 4, momentum at 56 of 8, dampening at 64 of 8, lr_decay at 72 of 8, optimizer at 80 of 4, nesterov at 84 of 1, filled at 85 of 1, flags at 88 of 8, adam_lr at 96 of 8, ns_steps at 104 of 4, ns_method at 108 of 4, scale at 112 of 4, coefficients at 116 of 4,);
     layout!(zoff_plugin_host, 32, 8, struct_size at 0 of 8, version at 8 of 4, fail at 16 of 8, warn at 24 of 8,);
-    layout!(zoff_plugin, 24, 8, struct_size at 0 of 8, connect at 8 of 8, built_in at 16 of 8,);
+    layout!(zoff_plugin_meeting, 32, 8, struct_size at 0 of 8, rank at 8 of 4, size at 12 of 4, place at 16 of 8, timeout_seconds at 24 of 8,);
+    layout!(zoff_plugin, 32, 8, struct_size at 0 of 8, connect at 8 of 8, built_in at 16 of 8, meet at 24 of 8,);
 }
 
 #[test]
