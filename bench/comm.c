@@ -34,6 +34,8 @@ static struct {
     double wire[2 * SIZES]; /* bytes that an operation sends over those that it must send */
 } own;
 
+static const char *over = "mpi";
+
 BENCH_CLOSER(close_comm, zoff_comm_close(x))
 
 /* --- contestants --- */
@@ -456,8 +458,8 @@ static json_t *describe(FILE *out)
     int length;
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = 0;
-    fprintf(out, "%u ranks, %s; sizes are those of all elements in bf16, GB/s of them\n", own.size, library);
-    return json_pack("{s:s, s:i}", "mpi", library, "ranks", (int)own.size);
+    fprintf(out, "%u ranks over %s, %s; sizes are those of all elements in bf16, GB/s of them\n", own.size, over, library);
+    return json_pack("{s:s, s:i, s:s}", "mpi", library, "ranks", (int)own.size, "over", over);
 }
 
 /* --- the program --- */
@@ -494,12 +496,17 @@ static void begin(char **argv)
     bench.start = bench_now();
     bench.abort = give_up;
     race_agree = agree;
-    bench_must(zoff_comm_from_mpi(MPI_COMM_WORLD, NULL, &own.comm));
+    zoff_comm_opts opts = ZOFF_COMM_OPTS_INIT;
+    opts.backend = over;
+    bench_must(strcmp(over, "mpi") == 0 ? zoff_comm_from_mpi(MPI_COMM_WORLD, NULL, &own.comm)
+                                        : zoff_comm_open(&opts, &own.comm));
     bench_later(close_comm, own.comm, 0);
 }
 
 int main(int argc, char **argv)
 {
+    static const bench_option OPTIONS[] = {
+        {"over", "NAME", "mpi, or ucx with MASTER_ADDR and MASTER_PORT set (default: mpi)", .text = &over}, {NULL}};
     static const bench_part PARTS[] = {{"gather", PART_GATHER, run_races, {0.375, 0.375}},
                                        {"scatter", PART_SCATTER, run_races, {0.375, 0.375}},
                                        {"hidden", PART_HIDDEN, run_beside, {0.15, 0.15}},
@@ -512,6 +519,7 @@ int main(int argc, char **argv)
             "messages beside MPI_Allgather and the faster of two MPI_Reduce_scatter (float; bf16 with an operation of its\n"
             "own) of as many elements. hidden: gradients over a link of 200 MB/s while a timed wait stands for the device\n"
             "that makes them. fetches: the engine's weights over that link, gathered behind such a wait.\n",
+        .options = OPTIONS,
         .parts = PARTS,
         .full = {PART_ANY, 25, 300},
         .quick = {PART_ANY, 7, 40},
