@@ -33,6 +33,9 @@ def _close_all():
     """Engines end before Python does, because their files and threads would outlive the memory that they use."""
     for cohort in list(_open):
         cohort.close()
+    for (_, pid), comm in _comms.items():
+        if pid == os.getpid():
+            lib.zoff_comm_close(comm)
 
 
 def local(tensor):
@@ -90,6 +93,19 @@ def place_of(device):
     return _places[device]
 
 
+_comms = {}  # {(name, process): communicator}, which all engines of the process share
+
+
+def comm_of(ranks):
+    """Join the ranks, once in a process, because they meet while all of them run."""
+    key = ranks, os.getpid()
+    if key not in _comms:
+        comm = c_void_p()
+        check(lib.zoff_comm_open(byref(api.zoff_comm_opts(backend=ranks.encode())), byref(comm)))
+        _comms[key] = comm
+    return _comms[key]
+
+
 class Member:
     """A parameter, and what its engine knows of it."""
 
@@ -130,11 +146,12 @@ class Member:
         """The part of the parameter that this rank has."""
         return self.param._local_tensor if self.is_cut else self.param
 
-    def add_to(self, engine, index):
-        """Register the parameter."""
+    def add_to(self, engine, index, is_reduced):
+        """Register the parameter. `is_reduced`: all ranks have the same gradient."""
         dims = (c_size_t * len(self.shape))(*(self.shape[d] for d in self.order))
         description = api.zoff_param_desc(value=self.value, count=self.count, dtype=DTYPES[self.dtype], grad_dtype=DTYPES[self.grad_dtype],
-                                          group=self.group, frozen=self.is_frozen, engine_owned=self.is_owned, name=self.name.encode(), dims=addressof(dims) if dims else None, dim_count=len(dims))
+                                          group=self.group, frozen=self.is_frozen, engine_owned=self.is_owned, reduced=is_reduced, name=self.name.encode(),
+                                          dims=addressof(dims) if dims else None, dim_count=len(dims))
         check(lib.zoff_engine_add_param(engine, byref(description), None))
         self.index = index
 
@@ -158,27 +175,29 @@ class Member:
 class Cohort:
     """An engine and its parameters."""
 
-    def __init__(self, config, members, hypers, host_bytes, seal=True, checks=False):
+    def __init__(self, config, members, hypers, host_bytes, seal=True, checks=False, ranks=None):
         self.members, self.pid, self.handle, self.hooks = members, os.getpid(), c_void_p(), []
         self.held, self.versions = [], []  # gradients that the engine may read, and their versions when the step began
         self.groups, self.place, self.checks = len(hypers), place_of(members[0].device), checks
         with progress() as self._show:  # the engine has its address
-            self._open(config, hypers, host_bytes, seal, self._show)
+            self._open(config, hypers, host_bytes, seal, ranks)
         self.entries, self.stream = (api.zoff_handover * len(members))(), None
         for member, entry in zip(members, self.entries):
             entry.struct_size, entry.param, member.entry = sizeof(entry), member.index, entry
-        self.range_count = max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)  # elements: all kinds of one range stay in a slot
+        # Elements: all kinds of one range stay in a slot. Ranks read the same ranges, and their chunks differ.
+        self.range_count = 1 << 18 if ranks is not None else max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)
         self._remember(members if checks else ())
         _open.add(self)
 
-    def _open(self, config, hypers, host_bytes, seal, show):
-        opts = api.zoff_engine_opts(config=config.pointer, host_bytes=host_bytes, progress=show, accel=self.place.accel)
+    def _open(self, config, hypers, host_bytes, seal, ranks):
+        opts = api.zoff_engine_opts(config=config.pointer, comm=comm_of(ranks) if ranks is not None else None, host_bytes=host_bytes,
+                                    progress=self._show, accel=self.place.accel)
         check(lib.zoff_engine_create(byref(opts), byref(self.handle)))
         try:
             for group, hyper in enumerate(hypers):
                 check(lib.zoff_engine_set_group(self.handle, group, byref(hyper)))
             for index, member in enumerate(self.members):
-                member.add_to(self.handle, index)
+                member.add_to(self.handle, index, ranks is not None)
             if seal:
                 self.place.finish()
                 check(lib.zoff_engine_seal(self.handle))

@@ -48,7 +48,10 @@ _CLASSES = {_api.ZOFF_ERR_NO_MEMORY: NoMemory, _api.ZOFF_ERR_NO_SPACE: NoSpace, 
 # Names of the C library, and those of the package. The first two are the advice for a budget that is too small.
 _NAMES = (("zoff_engine_opts.host_bytes", "host_memory"), ("set offload_optimizer.device to \"nvme\"", "give a folder by nvme"),
           (r"nvme_path \(of offload_optimizer, or of offload_param\)", "nvme"), (r"(?<![.\w\"])nvme_path\b", "nvme"), (r"\bzoff_\w+_opts\.", ""),
-          (r"\bzoff_(?:step|checkpoint)_(wait|retry|load)\(\)", r"\1()"), (r"^api: ", "zoff.Config: "))
+          (r"reduce the gradient over all ranks before zoff_grad_ready\(\), or leave zoff_param_desc.reduced false",
+           "wrap the model in DistributedDataParallel, or leave ranks out"), (r"call zoff_grads_drop\(\) on every rank, and repeat", "repeat"),
+          ("let zoff reduce its gradients, or open a communicator of the host", "use ranks=\"ucx\""),
+          (r"zoff_param_desc\.reduced", "ranks"), (r"\bzoff_(?:step|checkpoint)_(wait|retry|load)\(\)", r"\1()"), (r"^api: ", "zoff.Config: "))
 
 
 def in_python(message):

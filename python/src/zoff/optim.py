@@ -64,6 +64,9 @@ class Optimizer(torch.optim.Optimizer):
     `clip_norm` clips the norm of all gradients in the step itself. If ranks of torch.distributed have parts of the gradients,
     `norm_group` is their group.
 
+    `ranks` are those over which the states are partitioned, for DistributedDataParallel: "auto", "ucx" or "mpi". All ranks have the same
+    parameters and the same gradients. They call everything that takes a step, or reads or writes states, in the same order.
+
     `overlap` is the model behind whose next forward pass the step goes on (overlap.py).
 
     `state` is the content of state_dict(). "tensors" are those of torch, "mapped" ones are over unlinked files in the folder of the
@@ -81,23 +84,26 @@ class Optimizer(torch.optim.Optimizer):
         if cls.__doc__:  # help() of a class shows no other
             cls.__doc__ += "\n" + Optimizer.__doc__.partition("\n")[2]
 
-    def __init__(self, params, defaults, *, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto", check_weights=False,
-                 **unknown):
+    def __init__(self, params, defaults, *, config=None, clip_norm=None, norm_group=None, ranks=None, overlap=None, state="auto",
+                 check_weights=False, **unknown):
         for name in unknown:
-            raise TypeError(f"zoff.{type(self).__name__} has no argument {name}; it has those of torch, and config, clip_norm, norm_group, overlap, "
-                            "state, check_weights; zoff.Config has the settings of states")
+            raise TypeError(f"zoff.{type(self).__name__} has no argument {name}; it has those of torch, and config, clip_norm, norm_group, ranks, "
+                            "overlap, state, check_weights; zoff.Config has the settings of states")
         if state not in ("auto", "tensors", "mapped", "reference"):
             raise ValueError(f"state is {state!r}; it must be \"auto\", \"tensors\", \"mapped\" or \"reference\"")
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm is {clip_norm}; it must be above 0, or None for no clipping")
         if norm_group is not None and not clip_norm:
             raise ValueError("norm_group is for clipping: give clip_norm, too")
+        for name, other, why in (("norm_group", norm_group, "each rank has whole gradients"), ("overlap", overlap, "other ranks write weights, too")):
+            if ranks is not None and other is not None:
+                raise ValueError(f"{name} does not work together with ranks, because {why}; leave one of them out")
         if isinstance(defaults["lr"], Config):
             raise TypeError("lr is a zoff.Config; pass it as config=")
         if not isinstance(overlap, (torch.nn.Module, type(None))):
             raise TypeError(f"overlap is {overlap!r}; it must be the model")
         self._config, self._clip_norm, self._form = config if isinstance(config, Config) else Config(config), clip_norm, state
-        self._norm_group, self._checks = norm_group, check_weights
+        self._norm_group, self._ranks, self._checks = norm_group, ranks, check_weights
         self._read_config()
         self._begin()
         super().__init__(params, defaults)
@@ -142,8 +148,13 @@ class Optimizer(torch.optim.Optimizer):
         self._host_bytes = int(memory) if memory.isdigit() else 0
         # A check of all gradients takes a third of a step, and torch has none, so it is made where the step needs it.
         is_needed = self._clip_norm or handle.number("gradient_clipping") > 0 or keys["zoff.moments"][0] in ('"q8"', '"m8v16"')
-        self._sets_check = ("100" if is_needed else "false") if keys["zoff.skip_nonfinite"][1] == "default" else None
-        self._measures = bool(is_needed) or (not self._sets_check and keys["zoff.skip_nonfinite"][0] != "false")
+        sets_check = keys["zoff.skip_nonfinite"][1] == "default"
+        self._sets = {"zoff.skip_nonfinite": "100" if is_needed else "false"} if sets_check else {}
+        self._measures = bool(is_needed) or (not sets_check and keys["zoff.skip_nonfinite"][0] != "false")
+        if self._ranks is not None:
+            if keys["zero_optimization.stage"][1] == "default":
+                self._sets["zero_optimization.stage"] = "1"
+            self._sets["gradient_allreduce_op"] = "sum"  # the gradients are not divided by the number of ranks once more
 
     # ---- rules ----
 
@@ -233,8 +244,8 @@ class Optimizer(torch.optim.Optimizer):
                 raise ValueError(f"zoff: parameters {other.name} and {member.name} have the same memory; make them one torch.nn.Parameter, or "
                                  "leave one of them out")
         config = self._config.open()
-        if self._sets_check:
-            config.set("zoff.skip_nonfinite", self._sets_check)
+        for key, value in self._sets.items():
+            config.set(key, value)
         # The steps have these, too, and the log shows them.
         config.set("optimizer.type", self.TYPE)
         config.set("optimizer.params.lr", str(float(self.param_groups[0]["lr"])))
@@ -249,13 +260,15 @@ class Optimizer(torch.optim.Optimizer):
             for name in _NUMBERS:
                 if numbers.get(name) is not None:
                     setattr(hyper, name, numbers[name])
-        cohort = self.COHORT(config, members, hypers, min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
+        cohort = self.COHORT(config, members, hypers, min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks, self._ranks)
         for member in members if seal else ():
             member.kinds = self._kept(member.kinds, cohort, member)
         return cohort
 
     def _member(self, number, place, param):
         member = Member(param, self._name(number, place), number, self._kinds(self.param_groups[number]))
+        if self._ranks is not None and member.is_cut:
+            raise ValueError(f"zoff: parameter {member.name} is cut over ranks already, so each rank has the states of its part; leave ranks out")
         if self._overlap and member.part is not member.param:
             raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and its pieces are gathered before a module could wait for "
                              "them; leave overlap out")

@@ -367,7 +367,7 @@ class Engine:
     def __init__(self, model, optimizer="AdamW", *, params=None, config=None, clip_norm=None, **more):
         if optimizer not in _NAMES:
             raise ValueError(f"optimizer is {optimizer!r}; it must be one of {', '.join(_NAMES)}")
-        for name in ("overlap", "norm_group", "state", "check_weights"):
+        for name in ("overlap", "norm_group", "ranks", "state", "check_weights"):
             if name in more:
                 raise ValueError(f"zoff.torch.Engine has no {name}; leave it out")
         for module in model.modules():
