@@ -64,6 +64,18 @@ TABLES = {
             ("both moments in 8 bits: the same", "split_q8_cycles"),
             ("both moments in 8 bits: time to the longer of its instructions and its bytes", "split_q8_over_limit"))
     ]),
+    "matrices": (["matrices", "AVX-512", "AVX2"], [
+        (label, *cells("muon", what), *(cells("muon-avx2", what) if both else [None])) for label, what, both in [
+            (f"{rows} x {cols}: speed to the same iterations with OpenBLAS", f"openblas_{rows}x{cols}", True)
+            for rows, cols in ((768, 768), (768, 3072), (3072, 768), (2048, 2048))
+        ] + [
+            (f"{rows} x {cols}: operations a second to those of multiply-adds in registers", f"peak_{rows}x{cols}", True)
+            for rows, cols in ((768, 768), (768, 3072), (3072, 768), (2048, 2048))
+        ] + [
+            ("768 x 3072: time over the matrix to that over its Gram matrix", "gram_768x3072", True),
+            ("768 x 768: two threads on one matrix to two that have one each", "two_threads", False),
+            ("GPT-2, 124 M, states in files: time of a step to its matrices alone and a step of SGD", "step_over_parts", False)]
+    ]),
     "disk": (["zoff's speed to fio's", "1 GiB", "16 MiB", "16 MiB, disk held at 1 GB/s each way"], [
         (label, *cells("aio", f"{key}_1gib", f"{key}_16mib", f"throttled_{key}_16mib"))
         for label, key in (("read", "read_vs_fio"), ("write", "write_vs_fio"), ("both at once", "mix_vs_fio"))
