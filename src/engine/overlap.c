@@ -35,11 +35,12 @@ static void write_again(zoff_engine *e)
 }
 
 /* Where ranks gather engine-owned weights they number their calls, so this rank must repeat the call in which the others wait
- * for it, and the step stays open. Only that call starts again what has failed, because other ranks may drop the step. Once the
- * group is broken nobody waits any more. */
+ * for it, and the step stays open. Only that call starts again what has failed, because other ranks may drop the step. An error
+ * of the votes is that of all ranks, for which the step has failed, and once the group is broken nobody waits any more. */
 static void note_failure(zoff_engine *e, zoff_status status)
 {
-    if (!e->walk.stays_open || zoff_comm_is_broken(e->comm)) {
+    const bool is_of_all = e->run.talks.has_voted && e->run.gate == ZOFF_GATE_CLOSED;
+    if (!e->walk.stays_open || is_of_all || zoff_comm_is_broken(e->comm)) {
         fail(e, status);
         return;
     }
