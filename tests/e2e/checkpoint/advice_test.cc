@@ -376,7 +376,7 @@ TEST_F(Advice, ALauncherThatIsNotUnderstoodIsLeftOut)
         EXPECT_ZOFF_OK(opened("{}", [](zoff_engine_opts &o) { o.ranks = "self"; }));
     }
     EXPECT_LT(opened("{}", [](zoff_engine_opts &o) { o.ranks = "absent"; }), 0);
-    EXPECT_NE(nullptr, strstr(zoff_last_error(), "choose self, threads, mpi, nccl or auto")) << zoff_last_error();
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "choose self, threads, mpi, ucx, nccl or auto")) << zoff_last_error();
     for (const char *ranks : {"self", "threads", "auto"})
         EXPECT_ZOFF_OK(opened("{}", [ranks](zoff_engine_opts &o) { o.ranks = ranks; }));
 }
