@@ -46,7 +46,7 @@ typedef struct zoff_comm_info {
  *  is closed; none can be opened afterwards. A program with another MPI, or MPI in some ranks, includes zoff/mpi.h instead.
  *
  *  "ucx" loads libzoff_ucx.so, and needs no MPI and no GPU. Rank and size are the launcher's (RANK, WORLD_SIZE). Ranks meet at
- *  MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, and rank 0 listens there until all have
+ *  MASTER_ADDR, one port above MASTER_PORT, which torch.distributed may use, and rank 0 listens there until all have
  *  come. The network is trusted. UCX moves the messages over shared memory, InfiniBand or TCP, as its variables (UCX_TLS,
  *  UCX_NET_DEVICES) permit.
  *

@@ -240,10 +240,10 @@ const char *zoff_comm_world_print(const zoff_env_place *place, char *dst, size_t
 zoff_status zoff_comm_world_check(const char *backend, size_t joined);
 /* Read a number up to a million.  @return whether it is one */
 bool zoff_comm_world_count(const char *text, unsigned *out);
-/* Read which rank this is from the launcher's variables, for a back-end whose ranks know no more; and "host:port" where rank 0
- * listens, from MASTER_ADDR and MASTER_PORT. */
+/* For a back-end whose ranks know no more than the launcher's variables: which rank this is; and "host:port" where rank 0
+ * listens, from MASTER_ADDR and MASTER_PORT. `is_next`: one port higher. */
 zoff_status zoff_comm_world_place(const char *backend, unsigned *rank, unsigned *size);
-zoff_status zoff_comm_world_meeting(const char *backend, char *dst, size_t dst_bytes);
+zoff_status zoff_comm_world_meeting(const char *backend, bool is_next, char *dst, size_t dst_bytes);
 
 /* ---- book.c: the records of a communicator, and its lock ---- */
 

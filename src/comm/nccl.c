@@ -95,7 +95,7 @@ zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out)
                  "communicator \"nccl\": LOCAL_RANK=%s is not a number", meeting.local_rank);
     with.opts.device = (int)local;
     if (!meeting.nccl_comm_id && with.opts.size > 1) {
-        ZOFF_TRY(zoff_comm_world_meeting("nccl", place, sizeof place));
+        ZOFF_TRY(zoff_comm_world_meeting("nccl", meeting.is_taken, place, sizeof place));
         with.meet_at = place;
     }
     return join(&with, out);

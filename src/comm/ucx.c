@@ -43,8 +43,9 @@ zoff_status zoff_comm_ucx_open(const zoff_comm_opts *opts, zoff_comm **out)
     zoff_plugin plugin;
     ZOFF_TRY(zoff_comm_world_place("ucx", &meeting.rank, &meeting.size));
     ZOFF_TRY(zoff_comm_world_check("ucx", meeting.size));
+    /* At MASTER_PORT is torchrun's agent, or the program's torch.distributed. */
     if (meeting.size > 1)
-        ZOFF_TRY(zoff_comm_world_meeting("ucx", place, sizeof place));
+        ZOFF_TRY(zoff_comm_world_meeting("ucx", true, place, sizeof place));
     ZOFF_TRY(load(&plugin));
     ZOFF_TRY(plugin.meet(&meeting, &transport));
     const zoff_status status = zoff_comm_messages_open(opts, &transport, false, out);

@@ -91,8 +91,7 @@ zoff_status zoff_comm_world_place(const char *backend, unsigned *rank, unsigned 
         backend, strcmp(backend, "nccl") == 0 ? "zoff_comm_open_nccl" : "zoff_comm_open_transport");
 }
 
-/* If torchrun's agent uses MASTER_PORT itself, take the next port. */
-zoff_status zoff_comm_world_meeting(const char *backend, char *dst, size_t dst_bytes)
+zoff_status zoff_comm_world_meeting(const char *backend, bool is_next, char *dst, size_t dst_bytes)
 {
     unsigned port;
     zoff_env_meeting meeting;
@@ -105,7 +104,7 @@ zoff_status zoff_comm_world_meeting(const char *backend, char *dst, size_t dst_b
     ZOFF_FAIL_IF(!zoff_comm_world_count(meeting.port, &port) || port == 0 || port > 65534, ZOFF_ERR_INVALID,
                  "communicator \"%s\": MASTER_PORT=%s is not a port number", backend, meeting.port);
     const bool is_v6 = strchr(meeting.address, ':') && meeting.address[0] != '[';
-    const int bytes = snprintf(dst, dst_bytes, is_v6 ? "[%s]:%u" : "%s:%u", meeting.address, port + (meeting.is_taken ? 1 : 0));
+    const int bytes = snprintf(dst, dst_bytes, is_v6 ? "[%s]:%u" : "%s:%u", meeting.address, port + is_next);
     ZOFF_FAIL_IF(bytes < 0 || (size_t)bytes >= dst_bytes, ZOFF_ERR_INVALID, "communicator \"%s\": MASTER_ADDR is too long",
                  backend);
     return ZOFF_OK;

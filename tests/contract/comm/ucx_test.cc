@@ -194,7 +194,7 @@ TEST_F(Ucx, RanksThatDoNotComeAreNamed)
     // On a busy machine rank 2 may not come in time, either.
     EXPECT_TRUE(has(words[0], "[23] of 4 ranks did not come: 1, (2, )?3")) << words[0];
     EXPECT_NE(std::string::npos,
-              words[1].find("rank 2 of 4 has tried to join at 127.0.0.1:" + std::to_string(port) + " for 1 s"))
+              words[1].find("rank 2 of 4 has tried to join at 127.0.0.1:" + std::to_string(port + 1) + " for 1 s"))
         << words[1];
     start(1, 2, [] { return sum(0.5); });
     EXPECT_NE(std::string::npos, words_of(0).find("Connection refused")) << "nobody listens";
@@ -241,7 +241,7 @@ TEST_F(Ucx, StrangersAreTurnedAway)
     const auto knock = [&](const std::string &words) {
         sockaddr_in at = {};
         at.sin_family = AF_INET;
-        at.sin_port = htons((uint16_t)port);
+        at.sin_port = htons((uint16_t)(port + 1));
         at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         const int fd = socket(AF_INET, SOCK_STREAM, 0);
         fds.push_back(fd);

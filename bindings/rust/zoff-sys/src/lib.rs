@@ -1515,7 +1515,7 @@ extern "C" {
     ///
     /// "mpi" loads the plug-in libzoff_mpi.so, found in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. If the program has not initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator is closed; none can be opened afterwards. A program with another MPI, or MPI in some ranks, includes zoff/mpi.h instead.
     ///
-    /// "ucx" loads libzoff_ucx.so, and needs no MPI and no GPU. Rank and size are the launcher's (RANK, WORLD_SIZE). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, and rank 0 listens there until all have come. The network is trusted. UCX moves the messages over shared memory, InfiniBand or TCP, as its variables (UCX_TLS, UCX_NET_DEVICES) permit.
+    /// "ucx" loads libzoff_ucx.so, and needs no MPI and no GPU. Rank and size are the launcher's (RANK, WORLD_SIZE). Ranks meet at MASTER_ADDR, one port above MASTER_PORT, which torch.distributed may use, and rank 0 listens there until all have come. The network is trusted. UCX moves the messages over shared memory, InfiniBand or TCP, as its variables (UCX_TLS, UCX_NET_DEVICES) permit.
     ///
     /// "nccl" loads libzoff_nccl.so. Rank and size are the launcher's (RANK, WORLD_SIZE), and the device is the rank's number on its host (LOCAL_RANK). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, or at NCCL_COMM_ID ("host:port") where it is set. A program whose ranks are connected already calls zoff_comm_open_nccl().
     ///
