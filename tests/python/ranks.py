@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import random
 import signal
 import socket
 import traceback
@@ -83,12 +84,22 @@ def raised(kind, call):
     raise AssertionError(f"no {kind.__name__}")
 
 
+def free_port():
+    """A port that is free as the next one is, at which ranks meet; below those that the kernel gives to connections."""
+    while True:
+        port = random.randrange(10000, 30000, 2)
+        try:
+            with socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.1", port + 1)):
+                return port
+        except OSError:
+            continue
+
+
 @unittest.skipUnless(os.path.exists(PLUGIN), "this build has no plug-in for UCX")
 class Ranks(Folders, unittest.TestCase):
     def over(self, size, work, **variables):
         """Run work(rank) in processes of their own; return what each has returned, and None for one that has ended before."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         store, pipes = os.path.join(self.folder(), "store"), []
         for rank in range(size):
             out, into = os.pipe()

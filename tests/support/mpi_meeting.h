@@ -3,28 +3,15 @@
 #ifndef ZOFF_MPI_MEETING_H
 #define ZOFF_MPI_MEETING_H
 
+#include "free_port.h"
+
 #include <zoff/mpi.h>
 
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string>
-#include <sys/socket.h>
-#include <unistd.h>
 
 namespace zoff_test
 {
-// A port of this host that nobody listens at.
-inline int free_port()
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in at = {};
-    at.sin_family = AF_INET;
-    socklen_t bytes = sizeof at;
-    const bool works = bind(fd, (const sockaddr *)&at, sizeof at) == 0 && getsockname(fd, (sockaddr *)&at, &bytes) == 0;
-    close(fd);
-    return works ? ntohs(at.sin_port) : 0;
-}
-
 inline void meet_at_free_port()
 {
     int rank = 0, port = 0;
