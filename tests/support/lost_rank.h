@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <regex>
 
 namespace zoff_test
 {
@@ -58,10 +57,15 @@ class lost_rank
     // Whether an error names the faulty rank: alone, or with another that a busy machine has kept from coming in time.
     bool is_named(const std::string &words) const
     {
-        const std::string rank = std::to_string(faulty), of = " of " + std::to_string(others + 1);
-        return std::regex_search(words, std::regex("ranks? (\\d+, )*" + rank + "(, \\d+)*" + of + " did not arrive|rank " +
-                                                   rank + "( has left the group| has destroyed engine|" + of +
-                                                   " stopped before it was done)"));
+        const std::string who = std::to_string(faulty), of = " of " + std::to_string(others + 1);
+        for (const std::string &what : {of + " did not arrive", of + " stopped before it was done",
+                                        std::string(" has left the group"), std::string(" has destroyed engine")}) {
+            if (words.find("rank " + who + what) != std::string::npos)
+                return true;
+        }
+        const size_t end = words.find(of + " did not arrive"), begin = words.rfind("ranks ", end);
+        return end != std::string::npos && begin != std::string::npos &&
+               (", " + words.substr(begin + 6, end - begin - 6) + ",").find(", " + who + ",") != std::string::npos;
     }
 
   private:
