@@ -310,7 +310,7 @@ static void run_steps(const bench_part *part)
     for (size_t i = 0; i < count; i++)
         elements += (double)params[i].count;
     disk_folder_make("path", path, 24 * elements, NULL);
-    race *r = race_open("step", "GPT-2 124M");
+    race *r = race_open("step", bench.quick ? "2 layers of GPT-2 124M" : "GPT-2 124M");
     r->threads = threads();
     r->sample = sample;
     race_add(r, &STEP, elements, open_engine("muon", "{\"type\": \"Muon\"}", params, count), 1);
