@@ -236,6 +236,34 @@ typedef struct zoff_accumulate_piece {
 void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pieces, size_t count, zoff_adam_between between,
                               void *ctx);
 
+/* Sums by the rule "exact", whose bits depend on no order, grouping or deal of the terms; body_bins.h has the arithmetic. A sum
+ * is two integer digits and the number of the bin of its largest term. Memory of zeros is sums of nothing. Digits of 3, 4 and 8
+ * bytes, in little-endian two's complement, hold 15, 4,095 and 2^23 terms. */
+typedef struct zoff_bins {
+    void *hi, *lo;  /* planes of digits, at any address */
+    uint8_t *top;   /* bins: 1 to 12; 15: a term was not finite */
+    unsigned width; /* bytes of a digit: 3, 4 or 8 */
+} zoff_bins;
+
+/* Terms and sums that are added to sums. Without `out` the result goes to `to`. With `out` its values go there, and the planes
+ * of `to` are only read, so one call turns sums into numbers. */
+typedef struct zoff_bins_piece {
+    size_t count;
+    zoff_bins to;           /* hi may be NULL with `out`, as with `first` */
+    bool first;             /* the old sums are not read */
+    const void *terms;      /* gradients: a term is the float nearest to its product with its weight */
+    zoff_dtype dtype;       /* element type of the terms */
+    size_t sources, stride; /* gradients of an element, and bytes from one source to the next */
+    const float *weights;   /* factor of each source; NULL: 1. A source of weight 0 is not read */
+    const zoff_bins *parts; /* sums that are added, or NULL */
+    size_t part_count;      /* number of parts */
+    float *out;             /* values rounded once, infinite beyond fp32, 0x7fc00000 if a term was not finite; NULL: none. May
+                               be to.hi if width is 4 */
+} zoff_bins_piece;
+
+/* Add exactly, over micro-batches and over ranks. */
+void zoff_adam_bins_run(unsigned threads, const zoff_bins_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
+
 /* `low` has the lower halves of split fp32 numbers, whose upper halves are bf16; on the host only. A cast from fp32 or fp16 to
  * bf16 sets both halves, and one from bf16 to fp32 joins them. If both types are bf16, the lower halves become zero. If both
  * are fp32, dst is src, and the lower halves are added to it. */

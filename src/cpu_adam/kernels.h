@@ -49,6 +49,7 @@ static inline size_t zoff_adam_product_scratch(size_t part_rows, size_t part_col
     K(update,     zoff_adam_piece)       /* a step by any rule on weights and gradients of any type */                     \
     K(update_apart, zoff_adam_apart)     /* a step to another place; `begin` is a multiple of ZOFF_NORM_BLOCK */            \
     K(accumulate, zoff_accumulate_piece) /* sum = grad, or sum += grad */                                                  \
+    K(bins,       zoff_bins_piece)       /* exact sums */                                                                  \
     K(cast,       zoff_cast_piece)       /* any element type to any other */                                               \
     K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */                        \
     K(product,    zoff_product)          /* parts [begin, begin + count) of a product */

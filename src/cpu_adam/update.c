@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c: the kernels over lists of pieces: a step in place or to another place, sums of squares, accumulation, and
- * casts. */
+/* update.c: the kernels over lists of pieces: a step in place or to another place, sums of squares, accumulation, exact sums,
+ * and casts. */
 #include "update_priv.h"
 
 #include <string.h>
@@ -114,6 +114,29 @@ void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pie
                               void *ctx)
 {
     const zoff_adam_walk walk = {LIST(zoff_accumulate_piece, count), .fn = accumulate_piece, .between = between,
+                                 .between_ctx = ctx};
+    zoff_adam_walk_run(threads, &walk);
+}
+
+/* ---- exact sums ---- */
+
+static size_t bins_cost(const void *ctx, const void *pointer)
+{
+    const zoff_bins_piece *piece = pointer;
+    size_t bytes = piece->sources * zoff_adam_update_width(piece->dtype) + 2 * piece->to.width + sizeof(float);
+    for (size_t i = 0; i < piece->part_count; i++)
+        bytes += 2 * piece->parts[i].width + 1;
+    return bytes;
+}
+
+static void add_bins(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
+{
+    kernels->bins(piece, begin, count);
+}
+
+void zoff_adam_bins_run(unsigned threads, const zoff_bins_piece *pieces, size_t count, zoff_adam_between between, void *ctx)
+{
+    const zoff_adam_walk walk = {LIST(zoff_bins_piece, count), .fn = add_bins, .cost = bins_cost, .between = between,
                                  .between_ctx = ctx};
     zoff_adam_walk_run(threads, &walk);
 }

@@ -487,3 +487,54 @@ void oracle_accumulate(float *sum, size_t count, const oracle_gradients *g)
         }
     }
 }
+
+/* ---- the rule "exact" ---- */
+
+/* x / 2^shift, rounded to nearest even. */
+static int64_t nearest(int64_t x, int shift)
+{
+    if (shift <= 0)
+        return x * ((int64_t)1 << -shift);
+    if (shift > 62)
+        return 0;
+    const int64_t one = (int64_t)1 << shift, below = x >> shift, rest = x - below * one;
+    return below + (2 * rest > one || (2 * rest == one && below % 2 != 0));
+}
+
+void oracle_bins_join(oracle_bins *sum, oracle_bins part)
+{
+    const unsigned top = part.top > sum->top ? part.top : sum->top;
+    const unsigned lift = top - sum->top, other = top - part.top;
+    sum->lo = (lift == 0 ? sum->lo : lift == 1 ? sum->hi : 0) + (other == 0 ? part.lo : other == 1 ? part.hi : 0);
+    sum->hi = (lift == 0 ? sum->hi : 0) + (other == 0 ? part.hi : 0);
+    sum->top = top;
+    if (top == 15)
+        sum->hi = sum->lo = 0;
+}
+
+void oracle_bins_add(oracle_bins *sum, float grad, float weight)
+{
+    const float x = weight * grad;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int exponent = (int)(bits >> 23 & 0xff), top = exponent == 255 ? 15 : exponent < 19 ? 1 : (exponent + 1) / 20;
+    if (weight == 0)
+        return;
+    /* |x| is size * 2^(scale - 150), and a unit of bin t is 2^(20 t - 127). The digits are those of the bin of the whole. */
+    const int scale = exponent ? exponent : 1, bin = top > (int)sum->top ? top : (int)sum->top;
+    const int64_t size = (int64_t)(bits & 0x7fffffu) + (exponent ? 0x800000 : 0), sign = bits >> 31 ? -1 : 1;
+    const int shift = 20 * bin + 23 - scale;
+    const int64_t hi = nearest(size, shift), rest = hi ? size - hi * ((int64_t)1 << shift) : size;
+    oracle_bins_join(sum, (oracle_bins){sign * hi, sign * nearest(rest, shift - 20), (unsigned)bin});
+}
+
+float oracle_bins_value(oracle_bins sum)
+{
+    const int64_t whole = sum.hi * (1 << 20) + sum.lo;
+    int64_t size = whole < 0 ? -whole : whole;
+    int scale = 20 * (int)sum.top - 147, excess = 0;
+    while (size >> excess >= 1 << 24)
+        excess++;
+    size = nearest(size, excess);
+    return sum.top == 15 ? float_of(0x7fc00000) : ldexpf(whole < 0 ? -(float)size : (float)size, scale + excess);
+}

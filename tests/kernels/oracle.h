@@ -72,6 +72,18 @@ typedef struct oracle_gradients {
 /* Add the gradients to a sum, one after the other. */
 void oracle_accumulate(float *sum, size_t count, const oracle_gradients *gradients);
 
+/* A sum by the rule "exact"; {0, 0, 1}: of nothing. */
+typedef struct oracle_bins {
+    int64_t hi, lo;
+    unsigned top;
+} oracle_bins;
+
+/* Add another sum, or a gradient times its weight; a weight of 0 is no term. */
+void oracle_bins_join(oracle_bins *sum, oracle_bins part);
+void oracle_bins_add(oracle_bins *sum, float grad, float weight);
+/* The nearest float. */
+float oracle_bins_value(oracle_bins sum);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,6 +14,9 @@
 
 #include "body_accumulate.h"
 #include "body_cast.h"
+
+#include "body_bins.h"
+
 #include "body_norm.h"
 #include "body_product.h"
 #include "body_q8.h"
