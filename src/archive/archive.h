@@ -83,6 +83,7 @@ typedef struct zoff_archive_manifest {
     int64_t t;
     bool has_scaler;
     zoff_loss_scaler scaler;
+    bool exact_sums; /* the run added gradients up by the rule "exact" */
     zoff_archive_param *params;
     size_t param_count;
     zoff_archive_group *groups; /* groups, by zoff_archive_param.group; none where the writer does not know them */

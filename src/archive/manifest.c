@@ -176,6 +176,8 @@ zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **o
                           "  \"replaces\": %" PRIu64 ",\n  \"step\": %" PRId64 ",\n",
                           ZOFF_ARCHIVE_VERSION, m->id, m->label, m->engines, m->sequence, m->replaces, m->t);
     put_scaler(&w, m);
+    if (m->exact_sums)
+        zoff_base_array_print(&w, "  \"reduce_scatter\": \"exact\",\n");
     zoff_base_array_print(&w, "  \"about\": %s,\n", m->about ? m->about : "{}");
     put_groups(&w, m);
     zoff_base_array_print(&w, "  \"params\": ");
@@ -517,6 +519,8 @@ static zoff_status read_head(const json_t *root, zoff_archive_manifest *m)
     m->sequence = (uint64_t)sequence;
     ZOFF_TRY(unsigned_of(root, "replaces", (int64_t)ZOFF_ARCHIVE_SEQUENCE_MOST, &m->replaces));
     ZOFF_TRY(integer_of(root, "step", 0, INT64_MAX, &m->t));
+    const char *rule = json_string_value(json_object_get(root, "reduce_scatter"));
+    m->exact_sums = rule && strcmp(rule, "exact") == 0;
     return read_scaler(root, m);
 }
 
@@ -537,8 +541,8 @@ static zoff_status check_sum(const char *text, size_t bytes)
 static zoff_status read_all(const char *text, size_t bytes, bool with_params, zoff_archive_manifest *m)
 {
     enum { PARAMS, FILES, GROUPS };
-    static const char *const WANTED[] = {"format",   "version",  "needs", "id",          "label", "engines",
-                                         "sequence", "replaces", "step",  "loss_scaler", NULL};
+    static const char *const WANTED[] = {"format",   "version",  "needs", "id",          "label",          "engines",
+                                         "sequence", "replaces", "step",  "loss_scaler", "reduce_scatter", NULL};
     static const char *const LISTED[] = {"params", "files", "groups", NULL};
     zoff_archive_value listed[3];
     json_t *root;

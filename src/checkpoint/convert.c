@@ -265,8 +265,10 @@ static zoff_status write_program(conversion *c, uint32_t rank)
     zoff_status status = zoff_model_program_bytes_take(&program, commit.attached, commit.attached_bytes);
     while (status == ZOFF_OK && zoff_model_program_bytes_next(program.found, program.found_bytes, &at, &entry))
         status = zoff_archive_part_item(&c->part, entry.name, entry.each_rank, entry.bytes, entry.count);
-    if (status == ZOFF_OK && rank == 0)
+    if (status == ZOFF_OK && rank == 0) {
         c->manifest.has_scaler = zoff_model_program_bytes_scaler(&program, &c->manifest.scaler);
+        c->manifest.exact_sums = zoff_model_program_bytes_exact_sums(&program);
+    }
     zoff_model_program_bytes_close(&program);
     return status < 0 ? zoff_base_status_prefix(status, "'%s': ", zoff_offload_files_file(c->files, file).path) : ZOFF_OK;
 }

@@ -60,6 +60,7 @@ zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip
     m->t = v->t;
     m->has_scaler = v->values->fp16.enabled;
     m->scaler = v->model->scaler;
+    m->exact_sums = v->model->exact_sums;
     ZOFF_TRY(zoff_planning_describe_params(v->model, skip_frozen, m));
     const size_t count = v->model->group_count * (v->values->no_decay.count ? 2 : 1);
     ZOFF_TRY(zoff_base_mem_alloc(count + 1, sizeof *m->groups, "groups of a manifest", &m->groups));

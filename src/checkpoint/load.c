@@ -25,6 +25,7 @@ typedef struct loading {
     zoff_filler filler;
     zoff_program_found before; /* program's bytes of the commit before; with zoff.persist */
     bool has_before;
+    zoff_map sums; /* memory for sums by the rule of the checkpoint */
 } loading;
 
 static const char CALL[] = "zoff_checkpoint_load";
@@ -241,19 +242,33 @@ static zoff_status replace_states(loading *l)
     return status;
 }
 
+/* A run without the key goes on with the rule of the run that saved, so that a default does not change sums in its middle. */
+static bool sums_exactly(const loading *l)
+{
+    const bool keeps = l->view.values->sums != ZOFF_SUMS_AUTO || l->opts.weights_only;
+    return keeps ? l->view.model->exact_sums : l->archive->manifest.exact_sums;
+}
+
 static zoff_status replace(loading *l)
 {
     char *kept = NULL;
     const zoff_loss_scaler scaler = l->view.model->scaler;
+    const bool was_exact = l->view.model->exact_sums, is_exact = sums_exactly(l);
     zoff_status status = zoff_checkpoint_data_keep(&l->opts, &kept);
+    if (status == ZOFF_OK && is_exact != was_exact)
+        status = zoff_transfer_route_prepare_sums(l->view.transfer, is_exact, &l->sums);
     status = zoff_agreement_vote_success(&l->view.agreement->ranks, status);
     if (status == ZOFF_OK) {
+        l->view.model->exact_sums = is_exact; /* commits record it */
         status = replace_states(l);
         if (status < 0) {
+            l->view.model->exact_sums = was_exact;
             l->view.model->scaler = scaler;
             zoff_checkpoint_data_restore(&l->opts, kept);
         }
     }
+    if (status == ZOFF_OK && is_exact != was_exact)
+        zoff_transfer_sums_use(l->view.transfer, is_exact, &l->sums);
     if (status < 0 && l->has_before)
         zoff_model_program_bytes_put_back(&l->view.model->program, &l->before);
     zoff_base_mem_free(l->before.block);
@@ -287,6 +302,7 @@ zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_
     zoff_status status = zoff_agreement_identity_exit(l.view.agreement, load(&l));
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
+    zoff_base_map_free(&l.sums);
     zoff_checkpoint_fill_close(&l.filler);
     zoff_checkpoint_match_close(&l.match);
     zoff_archive_close(l.archive);

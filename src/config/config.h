@@ -78,6 +78,9 @@ typedef struct zoff_patterns {
     size_t count;
 } zoff_patterns;
 
+/* The rule by which gradients are added up: zoff.reduce_scatter. */
+typedef enum zoff_sums { ZOFF_SUMS_AUTO, ZOFF_SUMS_ORDERED, ZOFF_SUMS_EXACT, ZOFF_SUMS_NCCL } zoff_sums;
+
 typedef struct zoff_config_values {
     zoff_optimizer_hyper hyper;    /* optimizer.* */
     unsigned moments;              /* zoff.moments, a zoff_moments */
@@ -98,7 +101,7 @@ typedef struct zoff_config_values {
     uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size; 0: the largest slice */
     bool bucket_is_given;          /* the program or a file gives reduce_bucket_size */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: each gradient's own type */
-    bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
+    zoff_sums sums;                /* zoff.reduce_scatter */
     bool sums_ranks;               /* gradient_allreduce_op: the sum over ranks is not divided by their number */
     double grad_factor;   /* factor of gradients before the sum over ranks: prescale_gradients, gradient_predivide_factor */
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */

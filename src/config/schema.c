@@ -331,8 +331,8 @@ HONOUR("zoff.muon_rows", TEXTS, "null", .help = "Muon: how the first dimension o
                "The first entry that matches a name counts. Without one, 3 dimensions are a stack of matrices, and of 4 the last three are the columns of one"),
 HONOUR("zoff.muon_coefficients", CHOICE, "simple", .choices = "simple|quintic|polar_express|cans|deepseekv4", .help = "Muon: the polynomials of its iterations. `simple` is DeepSpeed's and PyTorch's"),
 HONOUR("zoff.muon_scale", CHOICE, "null", .choices = "original|match_rms_adamw|spectral|unit_rms_norm", .help = "Muon: optimizer.params.adjust_lr_fn with two more values, and wins over it. `spectral`: sqrt(max(r, c)). `unit_rms_norm`: sqrt(r / c)"),
-HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
-       .help = "How the gradients of several ranks are added up. `ordered`: by zoff in rank order, with the same bits on every tier. With `nccl` ncclReduceScatter does it in fp32, with bits that "
+HONOUR("zoff.reduce_scatter", CHOICE, "auto", .choices = "auto|ordered|exact|nccl",
+       .help = "How the gradients of micro-batches and ranks are added up. `ordered`: in fp32, in rank order, with the same bits on every tier. `exact`: as integers. Then the bits do not depend on the number of ranks either, or on which of them gets which micro-batch (docs/RANKS.md). With several micro-batches this takes 5 bytes more for each element that a rank owns. auto: the rule of the run that goes on, or `ordered`. With `nccl` ncclReduceScatter does it in fp32, with bits that "
                "depend on its algorithm and on the number of ranks. This needs gradients on GPUs and the communicator `nccl`, excludes a communication_data_type of 16 bits, and "
                "cannot name the rank whose gradient was not finite"),
 HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "true: an unknown key is an error, at the top level only if it resembles a known one. false: a warning"),

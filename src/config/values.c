@@ -240,7 +240,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .bucket_elements = integer(config, "zero_optimization.reduce_bucket_size"),
         .bucket_is_given = is_given(config, "zero_optimization.reduce_bucket_size"),
         .wire_dtype = fill_wire(config),
-        .nccl_adds = is_text(config, "zoff.reduce_scatter", "nccl"),
+        .sums = (zoff_sums)place_of(config, "zoff.reduce_scatter"),
         .sums_ranks = is_text(config, "gradient_allreduce_op", "sum"),
         .grad_factor =
             integer(config, "prescale_gradients") ? 1.0 / world_size : 1.0 / number(config, "gradient_predivide_factor"),

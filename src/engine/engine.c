@@ -449,6 +449,25 @@ static const char *less_memory(const zoff_engine *e)
                                               : "set offload_optimizer.device to \"nvme\", or raise the limit";
 }
 
+/* A run without the key goes on with the rule that its state files record. */
+static zoff_status keep_sums(zoff_engine *e)
+{
+    int64_t t;
+    zoff_map memory;
+    const bool was = e->model.exact_sums, keeps = e->settings.values.sums != ZOFF_SUMS_AUTO;
+    const bool is =
+        keeps || !zoff_offload_store_reopened(e->store, &t) ? was : zoff_model_program_bytes_exact_sums(&e->model.program);
+    uint64_t rules[] = {is, !is};
+    zoff_status status = is == was ? ZOFF_OK : zoff_transfer_route_prepare_sums(&e->transfer, is, &memory);
+    ZOFF_TRY(zoff_agreement_vote_least(&e->agreement.ranks, status, rules, sizeof rules / sizeof rules[0]));
+    if (is != was)
+        zoff_transfer_sums_use(&e->transfer, is, &memory);
+    ZOFF_FAIL_IF(!rules[0] && !rules[1], ZOFF_ERR_INVALID,
+                 "zoff_engine_seal: the state files of some ranks record zoff.reduce_scatter \"exact\", and those of others "
+                 "\"ordered\": set the key to the rule of the run");
+    return ZOFF_OK;
+}
+
 static zoff_status seal(zoff_engine *e)
 {
     zoff_status status;
@@ -475,6 +494,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, e->settings.values.persist ? zoff_agreement_vote_success(&e->agreement.norm.ranks, ZOFF_OK)
                                                  : zoff_agreement_norm_first_weights(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_open_end(&e->agreement, open_stores(e)));
+    ZOFF_TRY_OR(undo, keep_sums(e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (e->lending.store)

@@ -100,7 +100,7 @@ static bool loses_bits(double factor)
 /* The factor of all gradients before clipping. NAN: the gradients have no mean. */
 static double scale_of(const zoff_engine *e, double grad_scale, double loss_scale)
 {
-    const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    const double weight = zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     const unsigned summed = e->settings.values.sums_ranks ? zoff_comm_size(e->comm) : 1;
     return weight > 0 ? grad_scale / loss_scale / (weight / summed) : (double)NAN;
 }
@@ -160,7 +160,7 @@ static void decide(zoff_engine *e)
 static void tell_inputs(zoff_engine *e)
 {
     const zoff_step_run *run = &e->run;
-    const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    const double weight = zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     const zoff_step_inputs inputs = {.t = run->t,
                                      .clip_norm = run->clip_norm,
                                      .grad_scale = run->grad_scale,

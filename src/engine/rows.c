@@ -36,6 +36,8 @@ static void between(void *ctx)
 static zoff_status accumulate(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
+    static const float NOTHING = 0;
+    const bool ends = e->transfer.route.rule->ends_all && zoff_transfer_sums_ends(&e->transfer);
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(e, run, &count);
     zoff_store_stats before;
@@ -43,21 +45,24 @@ static zoff_status accumulate(void *ctx, zoff_bucket_run *run)
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
         uint8_t flag = *zoff_model_params_flag(&e->model, &pieces[i]);
-        if (!(flag & ZOFF_SLICE_READY))
+        const bool is_ready = flag & ZOFF_SLICE_READY, first = !(flag & ZOFF_SLICE_PRESENT);
+        if (!is_ready && (first || !ends))
             continue;
         const zoff_model_param *p = &e->model.params[pieces[i].param];
-        bool first = !(flag & ZOFF_SLICE_PRESENT);
+        float *sum = zoff_transfer_pieces_sum(&e->transfer, &pieces[i]);
         e->transfer.scratch.accumulate_pieces[used++] =
-            (zoff_accumulate_piece){.count = pieces[i].count,
-                                    .sum = zoff_transfer_pieces_sum(&e->transfer, &pieces[i]),
-                                    .grad = e->transfer.route.link->gradient(&e->transfer, &pieces[i]),
-                                    .dtype = p->grad_dtype,
-                                    .first = first,
-                                    .weights = e->transfer.batch.weight == 1 ? NULL : &e->transfer.batch.weight};
+            is_ready ? (zoff_accumulate_piece){.count = pieces[i].count,
+                                               .sum = sum,
+                                               .grad = e->transfer.route.link->gradient(&e->transfer, &pieces[i]),
+                                               .dtype = p->grad_dtype,
+                                               .first = first,
+                                               .weights = e->transfer.batch.weight == 1 ? NULL : &e->transfer.batch.weight}
+                     : (zoff_accumulate_piece){
+                           .count = pieces[i].count, .sum = sum, .grad = sum, .dtype = ZOFF_F32, .weights = &NOTHING};
         e->run.info.bytes.host_read += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
         e->run.info.bytes.host_written += pieces[i].count * sizeof(float);
     }
-    zoff_adam_accumulate_run(e->transfer.threads.now, e->transfer.scratch.accumulate_pieces, used, between, e);
+    e->transfer.route.rule->add(&e->transfer, e->transfer.scratch.accumulate_pieces, used, between, e);
     e->run.info.seconds.measure += zoff_engine_stores_worked(e, from, &before);
     return ZOFF_OK;
 }

@@ -313,8 +313,10 @@ static zoff_status finish(zoff_engine *e)
     if (e->transfer.route.link->step.recorded)
         e->transfer.route.link->step.recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
     turn_flags(e);
-    e->transfer.batch.weight_sum =
-        e->run.last ? 0 : e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    if (e->run.last)
+        e->transfer.batch.weights = (zoff_exact){.terms = 0};
+    else
+        zoff_transfer_reduce_scatter_add_weight(&e->transfer, &e->transfer.batch.weights);
     zoff_transfer_ranks_count_anew(&e->transfer);
     zoff_engine_stats_count_device_anew(e);
     info->accumulated = !e->run.last;
@@ -576,7 +578,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     zoff_engine_progress_thread_forget(e); /* last, because after an error the program may still take the step */
     memset(e->model.flags, 0, e->model.slice_count);
     e->transfer.batch.micro = 0;
-    e->transfer.batch.weight_sum = 0;
+    e->transfer.batch.weights = (zoff_exact){.terms = 0};
     e->life.phase = ZOFF_PHASE_IDLE;
     zoff_trace_step_end(e->life.trace);
     zoff_transfer_reduce_scatter_begin(&e->transfer);

@@ -291,8 +291,9 @@ static void attach(zoff_engine *e, bool is_step)
     const zoff_loss_scaler scaler = is_step ? zoff_model_loss_scale_after_update(&e->model) : e->model.scaler;
     if (!e->settings.values.persist)
         return;
-    const size_t bytes = zoff_model_program_bytes_pack(&e->model.program, zoff_comm_rank(e->comm),
-                                                       e->settings.values.fp16.enabled ? &scaler : NULL, is_step);
+    const size_t bytes =
+        zoff_model_program_bytes_pack(&e->model.program, zoff_comm_rank(e->comm),
+                                      e->settings.values.fp16.enabled ? &scaler : NULL, e->model.exact_sums, is_step);
     zoff_offload_store_attach(e->store, e->model.program.block, bytes);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program_bytes.c: the program's own bytes and the loss scale, packed into one block that the commit of a step records beside
- * the states (zoff_persist_data()).
+/* program_bytes.c: the program's own bytes, the loss scale and the rule of sums, packed into one block that the commit of a
+ * step records beside the states (zoff_persist_data()).
  *
- *      | head with the loss scale | entry: sizes, name, bytes | entry | ...
+ *      | head with the facts | entry: sizes, name, bytes | entry | ...
  *
  * Bytes that all ranks share are packed by rank 0 alone. A block has no padding between entries, so numbers are copied out of
  * it. It has no checksum of its own: the record has one. */
@@ -13,11 +13,16 @@
 
 #include <string.h>
 
-enum { BLOCK_VERSION = 1, NAME_MOST = 255 };
+enum { NAME_MOST = 255 };
+
+/* A reader of version 1 takes any fact for a loss scale. */
+enum { BLOCK_VERSION = 1, BLOCK_VERSION_FACTS = 2 };
+
+enum { HAS_SCALER = 1, HAS_EXACT_SUMS = 2 };
 
 typedef struct block_head {
     uint32_t version;
-    uint32_t has_scaler;
+    uint32_t facts;
     double scale;
     int64_t iterations, last_overflow;
     uint64_t hysteresis;
@@ -137,7 +142,8 @@ static char *put_entry(char *at, const zoff_checkpoint_data *data, block_head *h
     return put(at, data->bytes, data->count);
 }
 
-size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const zoff_loss_scaler *scaler, bool is_step)
+size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const zoff_loss_scaler *scaler, bool exact_sums,
+                                     bool is_step)
 {
     block_head head = {.version = BLOCK_VERSION};
     char *at = p->block + sizeof head;
@@ -150,7 +156,8 @@ size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const
         memcpy(&head, p->block, sizeof head);
         at = p->block + p->found_bytes;
     }
-    head.has_scaler = scaler != NULL;
+    head.version = exact_sums ? BLOCK_VERSION_FACTS : BLOCK_VERSION;
+    head.facts = (scaler ? HAS_SCALER : 0u) | (exact_sums ? HAS_EXACT_SUMS : 0u);
     if (scaler) {
         head.scale = scaler->scale;
         head.iterations = scaler->iterations;
@@ -158,7 +165,7 @@ size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const
         head.hysteresis = scaler->hysteresis;
     }
     memcpy(p->block, &head, sizeof head);
-    return head.entries || scaler ? (size_t)(at - p->block) : 0;
+    return head.entries || head.facts ? (size_t)(at - p->block) : 0;
 }
 
 void zoff_model_program_bytes_committed(zoff_program_bytes *p, bool is_step)
@@ -223,10 +230,11 @@ zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *blo
         return ZOFF_OK;
     bool holds = bytes >= sizeof head && bytes <= ZOFF_PROGRAM_BYTES_MOST;
     memcpy(&head, block, holds ? sizeof head : 0);
-    ZOFF_FAIL_IF(holds && head.version != BLOCK_VERSION, ZOFF_ERR_UNSUPPORTED,
-                 "the state files hold the program's bytes in format %u, and this library reads format %d: finish the run with "
-                 "the version of zoff that began it",
-                 head.version, (int)BLOCK_VERSION);
+    ZOFF_FAIL_IF(
+        holds && head.version != BLOCK_VERSION && head.version != BLOCK_VERSION_FACTS, ZOFF_ERR_UNSUPPORTED,
+        "the state files hold the program's bytes in format %u, and this library reads formats up to %d: finish the run "
+        "with the version of zoff that began it",
+        head.version, (int)BLOCK_VERSION_FACTS);
     size_t at = sizeof head;
     for (uint64_t i = 0; holds && i < head.entries; i++)
         holds = next_entry(block, bytes, &at, &entry) != NULL;
@@ -239,18 +247,29 @@ zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *blo
     return ZOFF_OK;
 }
 
-bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out)
+static block_head head_of(const zoff_program_bytes *p)
 {
     block_head head = {.version = 0};
     if (p->found_bytes)
         memcpy(&head, p->found, sizeof head);
-    if (head.has_scaler)
+    return head;
+}
+
+bool zoff_model_program_bytes_exact_sums(const zoff_program_bytes *p)
+{
+    return head_of(p).facts & HAS_EXACT_SUMS;
+}
+
+bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out)
+{
+    const block_head head = head_of(p);
+    if (head.facts & HAS_SCALER)
         *out = (zoff_loss_scaler){.struct_size = sizeof *out,
                                   .scale = head.scale,
                                   .iterations = head.iterations,
                                   .last_overflow = head.last_overflow,
                                   .hysteresis = head.hysteresis};
-    return head.has_scaler;
+    return head.facts & HAS_SCALER;
 }
 
 const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const char *name, bool each_rank, size_t *out_count)

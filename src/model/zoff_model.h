@@ -93,7 +93,7 @@ typedef struct zoff_ties {
     bool rebound; /* buffers were bound after the last check for overlaps */
 } zoff_ties;
 
-/* Bytes that are recorded with the states: zoff_persist_data() and the loss scale. */
+/* Facts that are recorded with the states: zoff_persist_data(), the loss scale, and the rule of sums. */
 typedef struct zoff_program_bytes {
     zoff_checkpoint_data *list; /* names are copies; the bytes are the program's */
     size_t count;
@@ -140,6 +140,7 @@ typedef struct zoff_model {
     zoff_slice_buckets *slice_buckets; /* per slice; set at seal */
     zoff_loss_scaler scaler;
     uint64_t skipped_in_row; /* skipped steps since the last that was not; the same on all ranks */
+    bool exact_sums;         /* gradients are added up by the rule "exact" */
     zoff_program_bytes program;
 } zoff_model;
 
@@ -340,7 +341,8 @@ void zoff_model_program_bytes_close(zoff_program_bytes *p);
 zoff_status zoff_model_program_bytes_set(zoff_program_bytes *p, const zoff_checkpoint_data *data, size_t count);
 /* Fill the block of a commit. Until the program has given a list, bytes that seal has found go into commits that are no update.
  * @param scaler NULL: none  @return bytes of the block; 0: nothing to record */
-size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const zoff_loss_scaler *scaler, bool is_step);
+size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const zoff_loss_scaler *scaler, bool exact_sums,
+                                     bool is_step);
 void zoff_model_program_bytes_committed(zoff_program_bytes *p, bool is_step); /* call after a commit */
 /* Take the block that seal has found.  @return ERR_CORRUPT, or ERR_UNSUPPORTED for a later format */
 zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *block, size_t bytes);
@@ -350,6 +352,7 @@ zoff_status zoff_model_program_bytes_replace(zoff_program_bytes *p, unsigned ran
                                              size_t count, zoff_program_found *before);
 void zoff_model_program_bytes_put_back(zoff_program_bytes *p, zoff_program_found *before);
 bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out); /* false: the block has none */
+bool zoff_model_program_bytes_exact_sums(const zoff_program_bytes *p); /* whether the run that recorded the block had them */
 /* The bytes of an entry of a block; NULL: it has none of that name. */
 const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const char *name, bool each_rank, size_t *out_count);
 /* One entry of a block. */

@@ -391,7 +391,8 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &in->transfer->route;
     const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(in->transfer, &plan));
-    info.accumulator_bytes = route->sums ? (plan.owned_elements - sums_there) * sizeof(float) : 0;
+    const size_t sums = route->sums ? plan.owned_elements - sums_there : 0;
+    info.accumulator_bytes = sums * sizeof(float) + route->rule->bytes(in->transfer, sums);
     info.exchange_bytes = zoff_transfer_ranks_bytes(in->transfer, &plan);
     info.device_bytes += zoff_transfer_ranks_device_bytes(in->transfer, &plan);
     route->link->memory.plan(in->transfer, &plan, &info);

@@ -62,7 +62,7 @@ static void add_copy(zoff_transfer *t, const zoff_plan_piece *run)
 void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket)
 {
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
-    if (zoff_zero_reduce_total_weight(t->ranks.reduce) == 0)
+    if (zoff_base_exact_value(zoff_zero_reduce_total_weight(t->ranks.reduce)) == 0)
         return; /* all weights are 0, so the micro-batch does not count */
     for (size_t i = c->first_run; t->measure.alike && i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];

@@ -17,18 +17,22 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->cast_pieces, "a bucket's pieces", &s->cast_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(2 * t->model->group_count, sizeof *s->consts, "constants of the groups", &s->consts));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->bins_pieces, "a bucket's pieces", &s->bins_pieces));
     const size_t bytes = t->route.sums ? sums * sizeof(float) : 0;
-    return bytes ? zoff_base_map_alloc(bytes, "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map) : ZOFF_OK;
+    if (bytes)
+        ZOFF_TRY(zoff_base_map_alloc(bytes, "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map));
+    return zoff_transfer_sums_prepare(t, t->model->exact_sums, &t->accumulator.bins);
 }
 
 void zoff_transfer_pieces_close(zoff_transfer *t)
 {
     zoff_scratch *s = &t->scratch;
-    void *blocks[] = {s->block_sums, s->adam_pieces,       s->apart_pieces, s->norm_pieces,
-                      s->norm_index, s->accumulate_pieces, s->cast_pieces,  s->consts};
+    void *blocks[] = {s->block_sums,        s->adam_pieces, s->apart_pieces, s->norm_pieces, s->norm_index,
+                      s->accumulate_pieces, s->bins_pieces, s->cast_pieces,  s->consts};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_base_map_free(&t->accumulator.map);
+    zoff_base_map_free(&t->accumulator.bins);
     zoff_transfer_walk_close(t);
     *s = (zoff_scratch){.adam_pieces = NULL};
 }

@@ -78,7 +78,7 @@ static void list_reduced(zoff_transfer *t, const zoff_plan_piece *piece, zoff_ac
     const zoff_model_param *p = &t->model->params[piece->param];
     const bool is_there = *zoff_model_params_flag(t->model, piece) & ZOFF_SLICE_READY;
     const unsigned summed = t->values->sums_ranks ? t->plan->ranks : 1;
-    t->ranks.reduced_weight = (float)(zoff_zero_reduce_total_weight(t->ranks.reduce) / summed);
+    t->ranks.reduced_weight = (float)(zoff_base_exact_value(zoff_zero_reduce_total_weight(t->ranks.reduce)) / summed);
     out->dtype = is_there ? p->grad_dtype : ZOFF_F32;
     out->grad = is_there ? (const void *)t->route.link->gradient(t, piece) : out->sum;
     out->sources = 1;
@@ -257,9 +257,19 @@ zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t)
     return zoff_transfer_wire_wait_until(t, poll, t);
 }
 
+void zoff_transfer_reduce_scatter_add_weight(const zoff_transfer *t, zoff_exact *sum)
+{
+    if (t->ranks.reduce)
+        zoff_base_exact_join(sum, zoff_zero_reduce_total_weight(t->ranks.reduce));
+    else
+        zoff_base_exact_add(sum, t->route.sums ? t->batch.weight : 1);
+}
+
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t)
 {
-    return t->ranks.reduce ? zoff_zero_reduce_total_weight(t->ranks.reduce) : t->route.sums ? t->batch.weight : 1;
+    zoff_exact sum = t->batch.weights;
+    zoff_transfer_reduce_scatter_add_weight(t, &sum);
+    return zoff_base_exact_value(&sum);
 }
 
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight)

@@ -200,13 +200,32 @@ static zoff_status check_matrices(const zoff_transfer *t)
     return ZOFF_OK;
 }
 
+static zoff_status check_exact(const zoff_transfer *t)
+{
+    const bool is_there = t->route.sums && (t->route.reaches || (!t->route.wire && t->values->ratio < 1));
+    ZOFF_FAIL_IF(is_there, ZOFF_ERR_UNSUPPORTED,
+                 "zoff.reduce_scatter is \"exact\"%s, but gradients are added up in memory of accelerator \"%s\", which adds "
+                 "\"ordered\" only: %s, or set it to \"ordered\"",
+                 t->values->sums == ZOFF_SUMS_EXACT ? "" : " in the run that goes on", zoff_accel_name(t->accel),
+                 t->route.reaches ? "open a communicator of the host" : "set offload_optimizer.ratio to 1");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_route_prepare_sums(const zoff_transfer *t, bool exact, zoff_map *out)
+{
+    ZOFF_TRY(exact ? check_exact(t) : ZOFF_OK);
+    return zoff_transfer_sums_prepare(t, exact, out);
+}
+
 zoff_status zoff_transfer_route_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
     ZOFF_TRY(check_reduced(t));
     ZOFF_TRY(check_matrices(t));
-    if (!values->nccl_adds)
+    if (values->sums == ZOFF_SUMS_EXACT)
+        return check_exact(t);
+    if (values->sums != ZOFF_SUMS_NCCL)
         return ZOFF_OK;
     ZOFF_FAIL_IF(!t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
                  ZOFF_ERR_UNSUPPORTED,
@@ -250,7 +269,8 @@ void zoff_transfer_route_choose_rest(zoff_transfer *t)
 {
     zoff_route *r = &t->route;
     r->sums = t->values->accumulation > 1 || zoff_transfer_ranks_several(t);
-    r->adds = r->reaches && t->comm->adds && t->values->nccl_adds;
+    r->adds = r->reaches && t->comm->adds && t->values->sums == ZOFF_SUMS_NCCL;
+    zoff_transfer_sums_use(t, t->values->sums == ZOFF_SUMS_EXACT, &(zoff_map){.base = NULL});
     zoff_lending_sources_choose(t->lending, zoff_transfer_ranks_have_parts(t), zoff_transfer_device_is(t), r->reaches);
 }
 

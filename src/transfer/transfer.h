@@ -97,7 +97,7 @@ typedef struct zoff_batch {
     double micro_scale; /* grad_scale of these micro-steps */
     float weight;       /* factor for this rank's gradients of the current micro-batch */
     bool handed_over;   /* a gradient of this micro-batch was handed over */
-    double weight_sum;  /* sum over the earlier micro-batches of this step, on all ranks */
+    zoff_exact weights; /* sum over the earlier micro-batches of this step, on all ranks */
     zoff_early early;
     size_t updated; /* buckets whose weights are updated */
     size_t spread;  /* buckets before this position of the walk were sent to all ranks, or are in flight */
@@ -123,7 +123,8 @@ typedef struct zoff_measure {
 /* fp32 sums of the gradients that this rank owns, in host memory. Sums of the first `device_sums` elements are on the device
  * instead. */
 typedef struct zoff_accumulator {
-    zoff_map map; /* memory of the sums, empty without accumulation on a single rank */
+    zoff_map map;  /* memory of the sums, empty without accumulation on a single rank */
+    zoff_map bins; /* what the rule keeps beside them from one micro-batch to the next */
     size_t device_sums;
     float *there; /* sums in device memory, by `owned_offset`; NULL: none */
     zoff_tied_sums tied;
@@ -136,10 +137,21 @@ typedef struct zoff_scratch {
     zoff_norm_piece *norm_pieces;
     size_t *norm_index; /* index within the bucket, for each entry of norm_pieces */
     zoff_accumulate_piece *accumulate_pieces;
+    zoff_bins_piece *bins_pieces;
     zoff_cast_piece *cast_pieces;
     double *block_sums;       /* plan.most.blocks entries, for the bucket that is measured */
     zoff_adam_consts *consts; /* constants of the current step, by zoff_model_groups_index() */
 } zoff_scratch;
+
+/* A rule by which gradients are added up in host memory: zoff.reduce_scatter. */
+typedef struct zoff_sum_rule {
+    const char *name;
+    bool ends_all; /* the last micro-batch makes all sums, also those to which it adds nothing */
+    uint64_t (*bytes)(const zoff_transfer *t, size_t elements); /* memory for so many sums, beside the sums */
+    void (*add)(zoff_transfer *t, const zoff_accumulate_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
+} zoff_sum_rule;
+
+extern const zoff_sum_rule zoff_transfer_sums_ordered, zoff_transfer_sums_exact;
 
 /* How gradients and weights travel: the objects that were chosen, and what follows from them. */
 typedef struct zoff_route {
@@ -150,6 +162,7 @@ typedef struct zoff_route {
     bool reaches;          /* the communicator accesses device memory: see wire_device.c */
     bool sums;             /* norm and update read fp32 sums, over micro-batches or ranks; otherwise what was handed over */
     bool adds;             /* the communicator sums gradients, in an order of its own: parts are fp32, and of equal length */
+    const zoff_sum_rule *rule;
 } zoff_route;
 
 /* Pollers for work that completes later: device streams, other ranks. */
@@ -270,6 +283,12 @@ void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead);
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t);              /* buckets whose states are in a host store */
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* the bucket at a position */
 size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* the position of a bucket */
+
+/* sums.c */
+/* Memory for sums by a rule; use: add up gradients by it from now on. No step is under way.  @owns memory: taken by use */
+zoff_status zoff_transfer_sums_prepare(const zoff_transfer *t, bool exact, zoff_map *out);
+void zoff_transfer_sums_use(zoff_transfer *t, bool exact, zoff_map *memory);
+bool zoff_transfer_sums_ends(const zoff_transfer *t); /* whether the present micro-batch is the last of its step */
 
 /* measure.c */
 zoff_status zoff_transfer_measure_open(zoff_transfer *t); /* at seal: allocate memory, if gradients are declared equal */

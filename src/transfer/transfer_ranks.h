@@ -132,9 +132,10 @@ zoff_status zoff_transfer_reduce_scatter_bucket(void *ctx, zoff_bucket_run *run)
 zoff_status
 zoff_transfer_reduce_scatter_poll(const zoff_transfer *t);         /* PENDING: some exchanges of this micro-step are not done */
 zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t); /* wait for all buckets */
-/* Set the weight of this rank's gradients in the sum; get the sum of all ranks' weights for this micro-batch, once it is
- * reduced. */
+/* Set the weight of this rank's gradients in the sum. Once the micro-batch is reduced: add the weights of all ranks to a sum;
+ * get the sum over all micro-batches of this step. */
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight);
+void zoff_transfer_reduce_scatter_add_weight(const zoff_transfer *t, zoff_exact *sum);
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t);
 
 /* all_gather.c: sends data from its owner to all ranks */

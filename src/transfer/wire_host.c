@@ -49,7 +49,7 @@ static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const flo
         t->batch.early.read_bytes += a->count * (a->sources * zoff_adam_dtype_bytes(a->dtype) + (a->first ? 0 : sizeof(float)));
         t->batch.early.write_bytes += a->count * sizeof(float);
     }
-    zoff_adam_accumulate_run(t->threads.now, t->scratch.accumulate_pieces, used, NULL, NULL);
+    t->route.rule->add(t, t->scratch.accumulate_pieces, used, NULL, NULL);
     t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
 }
 

@@ -30,7 +30,8 @@ typedef struct reduce_bucket {
 
 /* The weights of the ranks' micro-batches. Gradients are multiplied by `factors`: weight times zoff_reduce_opts.factor. */
 typedef struct reduce_weights {
-    double own, total; /* weight of this rank, and sum of `factors` */
+    double own;        /* weight of this rank */
+    zoff_exact total;  /* sum of `factors` */
     double *all;       /* weights by rank */
     float *factors;    /* factor of each rank */
     float own_factor;  /* factor of this rank, known before those of the others */
@@ -188,9 +189,9 @@ const float *zoff_zero_reduce_own_weight(const zoff_reduce *r)
     return &r->weights.own_factor;
 }
 
-double zoff_zero_reduce_total_weight(const zoff_reduce *r)
+const zoff_exact *zoff_zero_reduce_total_weight(const zoff_reduce *r)
 {
-    return r->weights.total;
+    return &r->weights.total;
 }
 
 uint64_t zoff_zero_reduce_batches(const zoff_reduce *r)
@@ -227,10 +228,10 @@ static zoff_status poll_weights(zoff_reduce *r)
     if (r->weights.known)
         return ZOFF_OK;
     ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->weights.work));
-    r->weights.total = 0;
+    r->weights.total = (zoff_exact){.terms = 0};
     for (unsigned rank = 0; rank < r->ranks; rank++) {
         r->weights.factors[rank] = (float)(r->weights.all[rank] * r->opts.factor);
-        r->weights.total += r->weights.factors[rank];
+        zoff_base_exact_add(&r->weights.total, r->weights.factors[rank]);
     }
     r->weights.known = true;
     return ZOFF_OK;

@@ -10,6 +10,7 @@
 #define ZOFF_ZERO_REDUCE_H
 
 #include "comm.h"
+#include "exact.h"
 #include "zero.h"
 
 typedef struct zoff_reduce zoff_reduce;
@@ -63,9 +64,8 @@ bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket);
 const float *zoff_zero_reduce_own_weight(const zoff_reduce *r);
 /* Bytes of gradients that this rank has sent to others so far. */
 uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r);
-/* The sum over all ranks of their micro-batch weights times the factor, added in rank order. Valid once a bucket of the
- * micro-batch is done. */
-double zoff_zero_reduce_total_weight(const zoff_reduce *r);
+/* The sum over all ranks of their micro-batch weights times the factor. Valid once a bucket of the micro-batch is done. */
+const zoff_exact *zoff_zero_reduce_total_weight(const zoff_reduce *r);
 /* Number of micro-batches exchanged so far, with the present one. The same on all ranks, because they exchange together: valid
  * once a bucket of the micro-batch is done. */
 uint64_t zoff_zero_reduce_batches(const zoff_reduce *r);

@@ -26,6 +26,7 @@ struct kind {
     bool has_more;     // frozen weights, bytes of the program, and a second engine in the checkpoint
     bool scales;       // a dynamic loss scale, which an overflow has lowered
     bool muon = false; // a matrix
+    bool exact = false;
 };
 const kind KINDS[] = {{"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},
                       {"whole_bf16", "bf16", "fp32", ZOFF_BF16, LONG, 1, false},
@@ -35,7 +36,8 @@ const kind KINDS[] = {{"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},
                       {"split_ranks", "fp32", "auto", ZOFF_BF16, MIDDLE, 2, false},
                       {"more", "fp32", "auto", ZOFF_F32, MIDDLE, 2, true},
                       {"loss_scale", "fp32", "auto", ZOFF_F16, MIDDLE, 1, false, true},
-                      {"muon", "fp32", "auto", ZOFF_BF16, MIDDLE, 1, false, false, true}};
+                      {"muon", "fp32", "auto", ZOFF_BF16, MIDDLE, 1, false, false, true},
+                      {"exact", "fp32", "auto", ZOFF_BF16, MIDDLE, 2, false, false, false, true}};
 
 // A model of two parameters, or three with a frozen one. Numbers are made by integer arithmetic, so that they are the same
 // wherever the test runs.
@@ -62,7 +64,8 @@ class model
         const std::string text =
             "{\"optimizer\": {\"type\": \"" + std::string(k.muon ? "Muon" : "AdamW") +
             "\", \"params\": {\"lr\": 0.01}}, \"zoff\": {\"moments\": \"" + std::string(k.moments) + "\", \"master\": \"" +
-            k.master + "\", \"persist\": " + (folder.empty() ? "false" : "true") + "}, " +
+            k.master + "\", \"persist\": " + (folder.empty() ? "false" : "true") +
+            (k.exact ? ", \"reduce_scatter\": \"exact\"" : "") + "}, " +
             (k.scales ? "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 6, \"hysteresis\": 1}, " : "") +
             "\"zero_optimization\": {\"stage\": " + (comm ? "2" : "0") + states + "}}";
         zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
@@ -307,6 +310,8 @@ TEST_P(GoldenFiles, ADescriptionMeansWhatItMeant)
     opts.allow = "embed"; // state files have no frozen weights
     ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), scratch.path.c_str(), &opts));
     EXPECT_EQ(0u, text_of(path + "/numbers.txt").find(m.numbers(e.get())));
+    const bool is_exact = text_of(scratch.path + "/step-0000000002/manifest.json").find("\"exact\"") != std::string::npos;
+    EXPECT_EQ(GetParam().exact, is_exact);
 }
 // A trace has a version; viewers and bench/check-trace read its events.
 // A pinned checkpoint is pinned for every later version, and one without a pin is not.

@@ -178,11 +178,17 @@ void rank_trainers::add(unsigned rank, size_t i, size_t slice, bool is_there, bo
 {
     reference::tensor &sum = want.tensors[i];
     const reference::tensor &mine = trainers[rank]->tensors[i];
+    bins.resize(want.tensors.size());
+    bins[i].resize(sum.sum.size(), {0, 0, 1});
     for (size_t k = slice * sum.count; k < (slice + 1) * sum.count; k++) {
         float g = is_there ? mine.sum[k] : 0.0f;
         if (wire != ZOFF_DTYPE_DEFAULT)
             g = reference::rounded(wire, g);
-        sum.sum[k] = first ? (float)weights[rank] * g : fmaf((float)weights[rank], g, sum.sum[k]);
+        bins[i][k] = first ? oracle_bins{0, 0, 1} : bins[i][k];
+        oracle_bins_add(&bins[i][k], g, (float)weights[rank]);
+        sum.sum[k] = exact   ? oracle_bins_value(bins[i][k])
+                     : first ? (float)weights[rank] * g
+                             : fmaf((float)weights[rank], g, sum.sum[k]);
     }
     sum.present[slice] = sum.present[slice] || is_there;
 }

@@ -5,6 +5,7 @@
 #ifndef ZOFF_RANK_JOB_H
 #define ZOFF_RANK_JOB_H
 
+#include "oracle.h"
 #include "small_engine.h"
 
 extern "C" {
@@ -87,11 +88,13 @@ class rank_trainers
     std::vector<engine> engines;
     std::vector<double> weights; // weight of each rank's next micro-batch
     zoff_dtype wire = ZOFF_DTYPE_DEFAULT;
-    bool sums = false; // the sum over ranks is not divided by their number
+    bool sums = false;  // the sum over ranks is not divided by their number
+    bool exact = false; // gradients are added by the rule "exact"
 
   private:
     void add(unsigned rank, size_t i, size_t slice, bool is_there, bool first);
 
+    std::vector<std::vector<oracle_bins>> bins; // sums by tensor
     bool is_first = true;
     double weight_sum = 0;
 };

@@ -64,6 +64,7 @@ struct cell {
     const char *moments = "fp32";
     bool whole = false; // masters of bf16 weights are numbers of their own
     bool muon = false;
+    bool exact = false; // zoff.reduce_scatter
 };
 
 const char *name_of(zoff_dtype d)
@@ -85,7 +86,7 @@ std::string name(const cell &c)
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
            (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") +
            (std::string(c.moments) == "fp32" ? "" : std::string("_") + c.moments) + (c.whole ? "_wholeMasters" : "") +
-           (c.muon ? "_muon" : "");
+           (c.muon ? "_muon" : "") + (c.exact ? "_exact" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -102,7 +103,8 @@ class RanksParity : public testing::TestWithParam<cell>
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
                "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() +
-               "}, \"zoff\": {\"moments\": \"" + c.moments + "\", \"master\": \"" + (c.whole ? "fp32" : "auto") + "\"}}";
+               "}, \"zoff\": {\"moments\": \"" + c.moments + "\", \"master\": \"" + (c.whole ? "fp32" : "auto") +
+               "\", \"reduce_scatter\": \"" + (c.exact ? "exact" : "ordered") + "\"}}";
     }
 
     // Little room: fetched slices must be evicted for the next ones; small slices stay replicated.
@@ -292,6 +294,22 @@ void fill(covering<cell> &all)
             }
         }
     }
+    for (weights owner : {OF_PROGRAM, ON_DEVICE, IN_DRAM, IN_FILES, DRAM_TO_DEVICE}) {
+        for (unsigned stage : {0u, 1u, 2u, 3u}) {
+            for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+                for (unsigned world : {1u, 2u, 3u, 4u}) {
+                    for (unsigned accumulation : {1u, 3u}) {
+                        const bool needs_stage = owner >= IN_DRAM && stage != 3;
+                        const bool sums = world > 1 || accumulation > 1; // otherwise there is nothing to add
+                        const zoff_tier tier = (stage + world) % 2 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
+                        if (!needs_stage && sums)
+                            all.add({stage, tier, dtype, world, accumulation, nullptr, 3000, owner, 1, false, 1, "fp32", false,
+                                     world == 2 && owner == OF_PROGRAM && !rank_job::is_over_nccl(), true});
+                    }
+                }
+            }
+        }
+    }
     all.corner({3, ZOFF_TIER_NVME, ZOFF_BF16, 8, 1, nullptr, 1u << 20, IN_DRAM, 1, false, 2}); // one bucket
     all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1024, IN_FILES, 1, false, 4});    // one group: no second shard
 }
@@ -314,7 +332,8 @@ const covering<cell> &matrix()
                                           {"groups", std::to_string(c.group)},
                                           {"moments", c.moments},
                                           {"master", c.whole ? "fp32" : "auto"},
-                                          {"optimizer", c.muon ? "Muon" : "AdamW"}};
+                                          {"optimizer", c.muon ? "Muon" : "AdamW"},
+                                          {"sums", c.exact ? "exact" : "ordered"}};
         },
         fill);
     return all;
@@ -363,6 +382,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     if (c.wire)
         all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
     all.sums = c.sums;
+    all.exact = c.exact;
     if (is_on_device(c.owner))
         all.use_devices(c.stage * 10 + c.world);
     if (is_reached(c.owner))

@@ -35,7 +35,7 @@ TEST(config_values, defaults_are_deepspeeds_except_where_the_docs_say_so)
     EXPECT_EQ(ZOFF_DIRECT_AUTO, v.direct);
     EXPECT_EQ(nullptr, v.aio_backend);
     EXPECT_EQ(0u, v.steps_per_print);
-    EXPECT_FALSE(v.nccl_adds);
+    EXPECT_EQ(ZOFF_SUMS_AUTO, v.sums);
     EXPECT_FALSE(v.wants_bf16);
     EXPECT_FALSE(v.fp16.enabled);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_values_get(nullptr, 1, &v));
@@ -54,7 +54,7 @@ TEST(config_values, everything_given)
         "aio": {"block_size": "4MiB", "queue_depth": 64},
         "zoff": {"host_memory": "64MiB", "threads": 6, "direct_io": "require", "io_backend": "posix", "reduce_scatter": "nccl"}})");
     zoff_config_values v = values(config);
-    EXPECT_TRUE(v.nccl_adds);
+    EXPECT_EQ(ZOFF_SUMS_NCCL, v.sums);
     EXPECT_EQ(2e-4, v.hyper.lr);
     EXPECT_EQ(1e-6, v.hyper.eps);
     EXPECT_EQ(0.1, v.hyper.weight_decay);

@@ -38,9 +38,9 @@ class ProgramBytes : public testing::Test
         return {name, &bytes[0], bytes.size(), each_rank};
     }
     // Pack on a rank, and let the next engine take it.
-    size_t pass(unsigned rank, const zoff_loss_scaler *with = nullptr, bool is_step = true)
+    size_t pass(unsigned rank, const zoff_loss_scaler *with = nullptr, bool is_step = true, bool is_exact = false)
     {
-        const size_t bytes = zoff_model_program_bytes_pack(&one, rank, with, is_step);
+        const size_t bytes = zoff_model_program_bytes_pack(&one, rank, with, is_exact, is_step);
         zoff_model_program_bytes_close(&next);
         EXPECT_ZOFF_OK(zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the block", &next.block));
         EXPECT_ZOFF_OK(zoff_model_program_bytes_take(&next, one.block, bytes));
@@ -99,7 +99,7 @@ TEST_F(ProgramBytes, SharedOnesAreThoseOfRank0)
     std::string shared = "of all", own = "mine";
     const zoff_checkpoint_data list[] = {entry("shared", shared), entry("own", own, true)};
     ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 2));
-    const size_t bytes0 = zoff_model_program_bytes_pack(&one, 0, nullptr, true);
+    const size_t bytes0 = zoff_model_program_bytes_pack(&one, 0, nullptr, false, true);
     const std::string block0(one.block, bytes0);
     own = "hers";
     pass(1);
@@ -158,11 +158,30 @@ TEST_F(ProgramBytes, ListsThatContradictThemselvesAreRefused)
 
 TEST_F(ProgramBytes, NothingToRecordIsNoBlock)
 {
-    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&one, 0, nullptr, true));
-    EXPECT_EQ(48u, zoff_model_program_bytes_pack(&one, 0, &scaler, true)) << "the scale alone";
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&one, 0, nullptr, false, true));
+    EXPECT_EQ(48u, zoff_model_program_bytes_pack(&one, 0, &scaler, false, true)) << "the scale alone";
     zoff_loss_scaler found = {};
     EXPECT_FALSE(zoff_model_program_bytes_scaler(&next, &found));
     EXPECT_ZOFF_OK(zoff_model_program_bytes_take(&next, nullptr, 0));
+}
+
+// Readers of the first format take any fact for a loss scale, so a block with another fact has a format of its own.
+TEST_F(ProgramBytes, TheRuleOfSumsComesBack)
+{
+    uint32_t format;
+    zoff_loss_scaler found = {};
+    for (const bool scales : {false, true}) {
+        EXPECT_EQ(48u, pass(1, scales ? &scaler : nullptr, true, true));
+        EXPECT_TRUE(zoff_model_program_bytes_exact_sums(&next));
+        EXPECT_EQ(scales, zoff_model_program_bytes_scaler(&next, &found));
+        memcpy(&format, one.block, sizeof format);
+        EXPECT_EQ(2u, format);
+    }
+    pass(1, &scaler);
+    EXPECT_FALSE(zoff_model_program_bytes_exact_sums(&next));
+    memcpy(&format, one.block, sizeof format);
+    EXPECT_EQ(1u, format);
+    EXPECT_FALSE(zoff_model_program_bytes_exact_sums(&one)) << "it has found nothing";
 }
 
 // A commit between two steps, before the program has given its list, must not lose what was found. An update does not carry
@@ -175,21 +194,21 @@ TEST_F(ProgramBytes, FoundBytesStayUntilAnUpdate)
     pass(0, &scaler);
     zoff_loss_scaler other = scaler, found = {};
     other.scale = 2;
-    const size_t again = zoff_model_program_bytes_pack(&next, 0, &other, false);
+    const size_t again = zoff_model_program_bytes_pack(&next, 0, &other, false, false);
     ASSERT_ZOFF_OK(zoff_model_program_bytes_take(&one, next.block, again));
     size_t count;
     EXPECT_NE(nullptr, zoff_model_program_bytes_find(one.found, one.found_bytes, "a", false, &count));
     ASSERT_TRUE(zoff_model_program_bytes_scaler(&one, &found));
     EXPECT_EQ(2, found.scale) << "the scale is the present one";
-    EXPECT_EQ(48u, zoff_model_program_bytes_pack(&next, 0, &other, true));
+    EXPECT_EQ(48u, zoff_model_program_bytes_pack(&next, 0, &other, false, true));
     zoff_model_program_bytes_committed(&next, false);
     EXPECT_NE(0u, next.found_bytes);
     zoff_model_program_bytes_committed(&next, true);
-    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false));
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false, false));
     // A list of the program replaces what was found, also an empty list.
     pass(0);
     ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&next, nullptr, 0));
-    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false));
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false, false));
 }
 
 TEST_F(ProgramBytes, AnotherBlockStandsForTheFoundOneUntilItIsPutBack)
@@ -204,7 +223,7 @@ TEST_F(ProgramBytes, AnotherBlockStandsForTheFoundOneUntilItIsPutBack)
     size_t count = 0;
     zoff_program_found before;
     ASSERT_ZOFF_OK(zoff_model_program_bytes_replace(&next, 1, others, 4, &before));
-    const size_t bytes = zoff_model_program_bytes_pack(&next, 1, nullptr, false);
+    const size_t bytes = zoff_model_program_bytes_pack(&next, 1, nullptr, false, false);
     EXPECT_EQ(nullptr, zoff_model_program_bytes_find(next.block, bytes, "a", false, &count)) << "what seal found";
     const char *a = zoff_model_program_bytes_find(next.block, bytes, "a", true, &count);
     ASSERT_NE(nullptr, a);
@@ -214,7 +233,7 @@ TEST_F(ProgramBytes, AnotherBlockStandsForTheFoundOneUntilItIsPutBack)
     zoff_model_program_bytes_put_back(&next, &before);
     EXPECT_NE(nullptr, zoff_model_program_bytes_find(next.found, next.found_bytes, "a", false, &count));
     ASSERT_ZOFF_OK(zoff_model_program_bytes_replace(&next, 1, others, 1, &before));
-    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 1, nullptr, false)) << "nothing fits";
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 1, nullptr, false, false)) << "nothing fits";
     zoff_base_mem_free(before.block);
 }
 
@@ -245,7 +264,7 @@ TEST_F(ProgramBytes, ADamagedBlockIsNeverReadBeyondItsEnd)
     }
     std::string later = good;
     later[0] = 9;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "in format 9, and this library reads format 1",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "in format 9, and this library reads formats up to 2",
                       zoff_model_program_bytes_take(&next, later.data(), later.size()));
 }
 } // namespace
