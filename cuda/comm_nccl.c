@@ -212,7 +212,7 @@ static zoff_status go_on(zoff_nccl *n, zoff_nccl_lane *lane)
  * for. An error ends the communicator, and the poll of each operation in flight returns it. */
 static void progress(zoff_nccl *n)
 {
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS && !n->is_over; i++) {
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES && !n->is_over; i++) {
         if (go_on(n, &n->lanes[i]) >= 0)
             continue;
         n->is_over = true;
@@ -275,7 +275,7 @@ static zoff_status nccl_open_channel(zoff_comm *comm, zoff_comm_channel *channel
 /* The slot is free, because all ranks have closed the channel that had it before. */
 static void nccl_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++)
         memset(&zoff_nccl_of(comm)->lanes[i].queues[channel->slot], 0, sizeof(zoff_nccl_queue));
 }
 

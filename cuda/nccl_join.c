@@ -257,6 +257,7 @@ zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
                           .reaches = "cuda",
                           .adds = true,
                           .has_slots = true,
+                          .flat = "NCCL has no operations within nodes and rails",
                           .blind = zoff_nccl_blind};
     (void)ncclGetVersion(&n->version);
     const zoff_status status = join_group(n, join);

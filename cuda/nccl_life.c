@@ -110,8 +110,8 @@ static bool is_idle(zoff_nccl_lane *lane, double until)
 static void abort_in_turn(zoff_nccl *n)
 {
     static const zoff_comm_stream ORDER[] = {ZOFF_COMM_REDUCE, ZOFF_COMM_GROUP, ZOFF_COMM_WEIGHTS, ZOFF_COMM_STEP};
-    _Static_assert(sizeof ORDER / sizeof ORDER[0] == ZOFF_COMM_STREAMS, "each lane has a turn");
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+    _Static_assert(sizeof ORDER / sizeof ORDER[0] == ZOFF_NCCL_LANES, "each lane has a turn");
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++) {
         if (n->lanes[ORDER[i]].nccl)
             (void)ncclCommAbort(n->lanes[ORDER[i]].nccl);
         n->lanes[ORDER[i]].nccl = NULL;
@@ -140,14 +140,14 @@ void zoff_nccl_abort_all(zoff_nccl *n)
      * one. This thread is in a group if it failed while creating the communicators. */
     pthread_t thread;
     bool is_any = false;
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++)
         is_any |= n->lanes[i].nccl != NULL;
     if (is_any && n->version >= NCCL_VERSION(2, 22, 0) && pthread_create(&thread, NULL, abort_at_once, n) == 0)
         (void)pthread_join(thread, NULL);
     else
         abort_in_turn(n);
     const double until = zoff_nccl_now() + PATIENCE_SECONDS;
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++)
         n->comm.holds_memory |= !is_idle(&n->lanes[i], until);
     zoff_nccl_forgive(before);
 }
@@ -181,14 +181,14 @@ void zoff_nccl_give_up(zoff_comm *comm, const char *words)
         snprintf(n->over, sizeof n->over, "%s", words);
     n->is_over = true;
     zoff_nccl_abort_all(n);
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_SLOTS; i++)
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES * ZOFF_COMM_SLOTS; i++)
         let_go(&n->lanes[i / ZOFF_COMM_SLOTS].queues[i % ZOFF_COMM_SLOTS]);
 }
 
 /* Free everything, except memory that the device may still use. */
 void zoff_nccl_free_all(zoff_nccl *n)
 {
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS && !n->comm.holds_memory; i++)
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES && !n->comm.holds_memory; i++)
         close_lane(&n->lanes[i]);
     if (!n->is_promised)
         free(n);
@@ -255,13 +255,13 @@ zoff_status zoff_nccl_say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, z
  * call an operation learns that this one has left. */
 static zoff_status hear_all_leave(zoff_nccl *n, double until)
 {
-    return zoff_nccl_say(n, n->lanes, ZOFF_COMM_STREAMS, ZOFF_NCCL_LEAVES, until);
+    return zoff_nccl_say(n, n->lanes, ZOFF_NCCL_LANES, ZOFF_NCCL_LEAVES, until);
 }
 
 /* Finalize the communicators one at a time, because each is a group of this thread. Destroying one does not wait afterwards. */
 static zoff_status finalize(zoff_nccl *n, double until)
 {
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++) {
         zoff_status status;
         if (!n->lanes[i].nccl)
             continue;
@@ -271,7 +271,7 @@ static zoff_status finalize(zoff_nccl *n, double until)
         if (status != ZOFF_OK)
             return ZOFF_ERR_COMM;
     }
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++) {
         if (n->lanes[i].nccl)
             (void)ncclCommDestroy(n->lanes[i].nccl);
         n->lanes[i].nccl = NULL;
@@ -292,7 +292,7 @@ bool zoff_nccl_flies_in(const zoff_nccl_lane *lane)
 static bool flies_any(const zoff_nccl *n)
 {
     bool flies = false;
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+    for (unsigned i = 0; i < ZOFF_NCCL_LANES; i++)
         flies = flies || zoff_nccl_flies_in(&n->lanes[i]);
     return flies;
 }

@@ -42,7 +42,7 @@ zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
         ZOFF_FAIL_IF(!lane->rows, ZOFF_ERR_NO_MEMORY, "no memory for a sum over the ranks");
     }
     char *in = in_place ? call->out : (char *)(uintptr_t)call->in, *out = sums ? (char *)lane->rows : call->out;
-    for (unsigned other = 0; other < n->comm.size; other++) {
+    for (unsigned other = lane->first; other < lane->first + lane->size; other++) {
         const size_t sends = n->tools->sends(call, me, other), expects = n->tools->expects(call, other, me);
         lane->to[other] = (zoff_nccl_piece){.at = in, .bytes = sends};
         lane->from[other] = (zoff_nccl_piece){.at = out, .bytes = expects};

@@ -26,7 +26,8 @@
 #include <zoff/plugin.h>
 
 enum {
-    ZOFF_NCCL_DEPTH = 64,       /* operations in flight in a stream */
+    ZOFF_NCCL_DEPTH = 64, /* operations in flight in a stream */
+    ZOFF_NCCL_LANES = ZOFF_COMM_GROUP + 1,
     ZOFF_NCCL_NOTE_BYTES = 664, /* bytes of a note on the wire */
     ZOFF_NCCL_VISITS = 2,
     ZOFF_NCCL_SMALL = 448,     /* pieces of host memory up to this size travel in notes */
@@ -108,10 +109,10 @@ typedef struct zoff_nccl {
     zoff_comm comm;
     const zoff_comm_tools *tools;
     int device;
-    int version; /* version of libnccl, in the format of NCCL_VERSION() */
-    size_t cut;  /* bytes of a piece that travel in a round; the same on all ranks */
-    zoff_nccl_lane lanes[ZOFF_COMM_STREAMS];
-    bool is_over;    /* nothing will complete any more; `over` says why */
+    int version;                           /* version of libnccl, in the format of NCCL_VERSION() */
+    size_t cut;                            /* bytes of a piece that travel in a round; the same on all ranks */
+    zoff_nccl_lane lanes[ZOFF_NCCL_LANES]; /* lanes by stream */
+    bool is_over;                          /* nothing will complete any more; `over` says why */
     bool owes_notes; /* the failure was found in notes, and other ranks must find it in this rank's notes */
     bool is_aborted;
     bool is_promised; /* NCCL may still write the handle of a communicator into this struct, so it must not be freed */

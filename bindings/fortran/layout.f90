@@ -214,7 +214,7 @@ program layout
       int(c_sizeof(the_comm_opts%backend)), 8)
    call compare("zoff_comm_opts%timeout_seconds", away(c_loc(the_comm_opts%timeout_seconds), c_loc(the_comm_opts)), &
       16, int(c_sizeof(the_comm_opts%timeout_seconds)), 8)
-   call compare("zoff_comm_info", 0, 0, int(c_sizeof(the_comm_info)), 48)
+   call compare("zoff_comm_info", 0, 0, int(c_sizeof(the_comm_info)), 72)
    call compare("zoff_comm_info%struct_size", away(c_loc(the_comm_info%struct_size), c_loc(the_comm_info)), 0, &
       int(c_sizeof(the_comm_info%struct_size)), 8)
    call compare("zoff_comm_info%backend", away(c_loc(the_comm_info%backend), c_loc(the_comm_info)), 8, &
@@ -229,6 +229,12 @@ program layout
       int(c_sizeof(the_comm_info%sent_bytes)), 8)
    call compare("zoff_comm_info%received_bytes", away(c_loc(the_comm_info%received_bytes), c_loc(the_comm_info)), &
       40, int(c_sizeof(the_comm_info%received_bytes)), 8)
+   call compare("zoff_comm_info%node_bytes", away(c_loc(the_comm_info%node_bytes), c_loc(the_comm_info)), 48, &
+      int(c_sizeof(the_comm_info%node_bytes)), 8)
+   call compare("zoff_comm_info%notes", away(c_loc(the_comm_info%notes), c_loc(the_comm_info)), 56, &
+      int(c_sizeof(the_comm_info%notes)), 8)
+   call compare("zoff_comm_info%messages", away(c_loc(the_comm_info%messages), c_loc(the_comm_info)), 64, &
+      int(c_sizeof(the_comm_info%messages)), 8)
    call compare("zoff_comm_transport", 0, 0, int(c_sizeof(the_comm_transport)), 120)
    call compare("zoff_comm_transport%struct_size", away(c_loc(the_comm_transport%struct_size), &
       c_loc(the_comm_transport)), 0, int(c_sizeof(the_comm_transport%struct_size)), 8)

@@ -411,7 +411,7 @@ module zoff
 
    !> Facts and counters of a communicator.
    type, bind(c) :: zoff_comm_info
-      integer(c_size_t) :: struct_size = 48
+      integer(c_size_t) :: struct_size = 72
          !< set by ZOFF_COMM_INFO_INIT
       type(c_ptr) :: backend = c_null_ptr
          !< name; static text, or over a zoff_comm_transport its name
@@ -425,6 +425,13 @@ module zoff
          !< bytes that these operations sent to other ranks
       integer(c_int64_t) :: received_bytes = 0
          !< bytes that these operations received from other ranks
+      integer(c_int64_t) :: node_bytes = 0
+         !< the part of `sent_bytes` to ranks of the same node; all of it until an engine has looked at the hosts. 0 if
+         !  hosts have different numbers of ranks, or ranks that are not consecutive
+      integer(c_int64_t) :: notes = 0
+         !< headers that these operations sent; small pieces are inside. 0 over NCCL
+      integer(c_int64_t) :: messages = 0
+         !< messages beside them, for larger pieces. 0 over NCCL
    end type zoff_comm_info
 
    !> Point-to-point messages, from which zoff builds its collective operations. An adapter to a network fills this

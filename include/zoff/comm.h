@@ -27,6 +27,10 @@ typedef struct zoff_comm_info {
     uint64_t operations;     /**< finished collective operations of all engines */
     uint64_t sent_bytes;     /**< bytes that these operations sent to other ranks */
     uint64_t received_bytes; /**< bytes that these operations received from other ranks */
+    uint64_t node_bytes;     /**< the part of `sent_bytes` to ranks of the same node; all of it until an engine has looked at
+                                  the hosts. 0 if hosts have different numbers of ranks, or ranks that are not consecutive */
+    uint64_t notes;          /**< headers that these operations sent; small pieces are inside. 0 over NCCL */
+    uint64_t messages;       /**< messages beside them, for larger pieces. 0 over NCCL */
 } zoff_comm_info;
 #define ZOFF_COMM_INFO_INIT ZOFF_SIZED(zoff_comm_info)
 

@@ -11,19 +11,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights", "of the weights"};
+static const char *const STREAMS[] = {"of the step",      "of the gradients", "of the weights", "of the weights",
+                                      "of the gradients", "of the gradients", "of the step",    "of the step"};
 
-static size_t total(const zoff_comm *comm, const size_t *bytes)
+static unsigned step(unsigned stride)
 {
-    size_t sum = 0;
-    for (unsigned rank = 0; rank < comm->size; rank++)
-        sum += bytes[rank];
-    return sum;
+    return stride ? stride : 1;
+}
+
+static unsigned stride_of(const zoff_comm_call *call)
+{
+    return step(call->stride);
 }
 
 bool zoff_comm_call_has(const zoff_comm_call *call, unsigned rank)
 {
-    return !call->members || rank - call->first < call->members;
+    const unsigned behind = rank - call->first; /* a rank before `first` is far behind it */
+    return !call->members || (behind / stride_of(call) < call->members && behind % stride_of(call) == 0);
 }
 
 unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *call)
@@ -31,19 +35,35 @@ unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *cal
     return call->members ? call->members : comm->size;
 }
 
+unsigned zoff_comm_call_member(const zoff_comm_call *call, unsigned i)
+{
+    return call->members ? call->first + i * stride_of(call) : i;
+}
+
+unsigned zoff_comm_call_index(const zoff_comm_call *call, unsigned rank)
+{
+    return call->members ? (rank - call->first) / stride_of(call) : rank;
+}
+
+static size_t total(const zoff_comm *comm, const zoff_comm_call *call)
+{
+    size_t sum = 0;
+    for (unsigned i = 0; i < zoff_comm_call_members(comm, call); i++)
+        sum += call->receive_bytes[i];
+    return sum;
+}
+
 /* The bytes of a rank in a gather. */
 static size_t gathers(const zoff_comm_call *call, unsigned rank)
 {
-    return call->receive_bytes ? call->receive_bytes[rank] : call->count;
+    return call->receive_bytes ? call->receive_bytes[zoff_comm_call_index(call, rank)] : call->count;
 }
 
 size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to)
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
-        return call->send_bytes[to];
-    case ZOFF_COMM_GATHER:
-        return zoff_comm_call_has(call, to) ? gathers(call, from) : 0;
+        return call->send_bytes[zoff_comm_call_index(call, to)];
     default:
         return zoff_comm_call_expects(call, from, to);
     }
@@ -53,7 +73,8 @@ size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigne
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
-        return call->adds ? call->send_bytes[to] : call->receive_bytes[from];
+        return call->adds ? call->send_bytes[zoff_comm_call_index(call, to)]
+                          : call->receive_bytes[zoff_comm_call_index(call, from)];
     case ZOFF_COMM_GATHER:
         return gathers(call, from);
     case ZOFF_COMM_SUM:
@@ -69,9 +90,9 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
-        return call->adds ? call->send_bytes[comm->rank] : total(comm, call->receive_bytes);
+        return call->adds ? zoff_comm_call_sends(call, comm->rank, comm->rank) : total(comm, call);
     case ZOFF_COMM_GATHER:
-        return call->receive_bytes ? total(comm, call->receive_bytes) : comm->size * call->count;
+        return call->receive_bytes ? total(comm, call) : zoff_comm_call_members(comm, call) * call->count;
     case ZOFF_COMM_SUM:
         return call->count * sizeof(double);
     case ZOFF_COMM_BROADCAST:
@@ -81,19 +102,53 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
     }
 }
 
+void zoff_comm_call_group(const zoff_comm *comm, zoff_comm_call *call)
+{
+    const bool is_rail = call->stream == ZOFF_COMM_REDUCE_RAIL || call->stream == ZOFF_COMM_STEP_RAIL;
+    const unsigned node = call->stream == ZOFF_COMM_GROUP ? comm->group : call->stream < ZOFF_COMM_GROUP ? 0 : comm->node;
+    call->first = !node ? 0 : is_rail ? comm->rank % node : comm->rank / node * node;
+    call->stride = node && is_rail ? node : 1;
+    call->members = node && is_rail ? comm->size / node : node;
+}
+
+uint64_t zoff_comm_call_messages(size_t bytes, size_t message_bytes)
+{
+    return bytes <= ZOFF_COMM_HEADER_DATA ? 0 : (bytes + message_bytes - 1) / message_bytes;
+}
+
+void zoff_comm_call_traffic(const zoff_comm *comm, const zoff_comm_call *call, zoff_comm_traffic *out)
+{
+    const unsigned me = comm->rank;
+    *out = (zoff_comm_traffic){.notes = 0};
+    for (unsigned i = 0; i < zoff_comm_call_members(comm, call); i++) {
+        const unsigned other = zoff_comm_call_member(call, i);
+        if (other == me)
+            continue;
+        const size_t sends = zoff_comm_call_sends(call, me, other);
+        out->sent_bytes += sends;
+        out->received_bytes += zoff_comm_call_expects(call, other, me);
+        out->node_bytes += !comm->node || other / comm->node == me / comm->node ? sends : 0;
+        out->notes += comm->message_bytes != 0;
+        out->messages += comm->message_bytes ? zoff_comm_call_messages(sends, comm->message_bytes) : 0;
+    }
+}
+
 enum { NAME_BYTES = 640 };
 
 static void write_name(const zoff_comm *comm, const zoff_comm_work *work, const zoff_comm_theirs *of, char *dst)
 {
     const uint32_t channel = work->call.channel->id;
-    char whose[128] = "", item[320], among[64] = "";
+    char whose[128] = "", item[320], among[64] = "", steps[32] = "";
     if (channel) {
         memcpy(whose, " of ", 4);
         zoff_comm_names_channel(comm, channel, whose + 4, sizeof whose - 4);
     }
     zoff_comm_names_item(comm, channel, &of->item, item, sizeof item);
+    if (of->stride > 1)
+        snprintf(steps, sizeof steps, " in steps of %u", of->stride);
     if (of->members)
-        snprintf(among, sizeof among, " among ranks %u to %u", of->first, of->first + of->members - 1);
+        snprintf(among, sizeof among, " among ranks %u to %u%s", of->first, of->first + (of->members - 1) * step(of->stride),
+                 steps);
     snprintf(dst, NAME_BYTES, "%s number %llu %s%s%s (%zu bytes)%s%s", zoff_comm_names_kind(of->kind, of->adds),
              (unsigned long long)work->number, STREAMS[work->call.stream], whose, among, of->result_bytes, item[0] ? ", " : "",
              item);
@@ -106,6 +161,7 @@ const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *wor
     const zoff_comm_theirs own = {.kind = call->kind,
                                   .adds = call->adds,
                                   .first = call->first,
+                                  .stride = call->stride,
                                   .members = call->members,
                                   .item = call->item,
                                   .result_bytes = work->result_bytes};
@@ -117,8 +173,9 @@ static bool are_same(const zoff_comm_call *ours, const zoff_comm_theirs *theirs)
 {
     return ours->kind == theirs->kind && ours->adds == theirs->adds && ours->count == theirs->count &&
            ours->root == theirs->root && ours->first == theirs->first && ours->members == theirs->members &&
-           ours->item.about == theirs->item.about && ours->item.param == theirs->item.param &&
-           ours->item.index == theirs->item.index && ours->item.extra == theirs->item.extra;
+           step(ours->stride) == step(theirs->stride) && ours->item.about == theirs->item.about &&
+           ours->item.param == theirs->item.param && ours->item.index == theirs->item.index &&
+           ours->item.extra == theirs->item.extra;
 }
 
 zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other,
@@ -231,16 +288,16 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
 /* Add a completed operation to the statistics. A rank's transfer to itself does not count. */
 static void count(zoff_comm *comm, const zoff_comm_call *call)
 {
-    uint64_t sent = 0, received = 0;
-    for (unsigned other = 0; other < comm->size; other++) {
-        sent += other == comm->rank ? 0 : zoff_comm_call_sends(call, comm->rank, other);
-        received += other == comm->rank ? 0 : zoff_comm_call_expects(call, other, comm->rank);
-    }
+    zoff_comm_traffic t;
+    zoff_comm_call_traffic(comm, call, &t);
     comm->info.operations++;
-    comm->info.sent_bytes += sent;
-    comm->info.received_bytes += received;
-    call->channel->sent_bytes += sent;
-    call->channel->received_bytes += received;
+    comm->info.sent_bytes += t.sent_bytes;
+    comm->info.received_bytes += t.received_bytes;
+    comm->info.node_bytes += t.node_bytes;
+    comm->info.notes += t.notes;
+    comm->info.messages += t.messages;
+    call->channel->sent_bytes += t.sent_bytes;
+    call->channel->received_bytes += t.received_bytes;
 }
 
 /* Check a call with `adds`: the back-end must support it, and all pieces must have one length. */
@@ -259,11 +316,17 @@ static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *cal
 
 static zoff_status check_group(const zoff_comm *comm, const zoff_comm_call *call)
 {
-    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_GATHER || call->stream != ZOFF_COMM_GROUP, ZOFF_ERR_INVALID, "%s of a group of ranks",
-                 zoff_comm_names_kind(call->kind, call->adds));
-    ZOFF_FAIL_IF(!comm->group || call->members != comm->group || call->first != comm->rank / comm->group * comm->group,
-                 ZOFF_ERR_INVALID, "rank %u of %u in a group of %u ranks from %u on, where groups have %u", comm->rank,
-                 comm->size, call->members, call->first, comm->group);
+    zoff_comm_call known = {.stream = call->stream};
+    zoff_comm_call_group(comm, &known);
+    ZOFF_FAIL_IF(
+        (call->kind != ZOFF_COMM_GATHER && call->kind != ZOFF_COMM_EXCHANGE) || call->adds || call->stream < ZOFF_COMM_GROUP,
+        ZOFF_ERR_INVALID, "%s %s of a group of ranks", zoff_comm_names_kind(call->kind, call->adds), STREAMS[call->stream]);
+    ZOFF_FAIL_IF(comm->flat && call->stream != ZOFF_COMM_GROUP, ZOFF_ERR_UNSUPPORTED, "%s", comm->flat);
+    ZOFF_FAIL_IF(
+        !call->members || call->members != known.members || call->first != known.first || stride_of(call) != known.stride,
+        ZOFF_ERR_INVALID,
+        "rank %u of %u in a group of %u ranks from %u on in steps of %u, where groups have %u from %u on in steps of %u",
+        comm->rank, comm->size, call->members, call->first, stride_of(call), known.members, known.first, known.stride);
     return ZOFF_OK;
 }
 
@@ -276,7 +339,7 @@ static zoff_status start_call(zoff_comm *comm, const zoff_comm_call *call, zoff_
                  "a broadcast from rank %u of %u", call->root, comm->size);
     if (call->adds)
         ZOFF_TRY(check_pieces(comm, call));
-    if (call->stream == ZOFF_COMM_GROUP || call->members)
+    if (call->stream >= ZOFF_COMM_GROUP || call->members)
         ZOFF_TRY(check_group(comm, call));
     *work = (zoff_comm_work){.call = *call,
                              .number = channel->started[call->stream] + 1,
@@ -400,27 +463,4 @@ zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, 
 {
     const zoff_comm_call call = {.kind = ZOFF_COMM_SUM, .out = inout, .count = count};
     return zoff_comm_start(comm, &call, work);
-}
-
-static zoff_status open_groups(zoff_comm *comm, unsigned members)
-{
-    ZOFF_FAIL_IF(!members || comm->size % members, ZOFF_ERR_INVALID, "groups of %u ranks do not divide %u ranks", members,
-                 comm->size);
-    ZOFF_FAIL_IF(comm->group && comm->group != members, ZOFF_ERR_UNSUPPORTED,
-                 "the communicator has groups of %u ranks for another engine, and cannot have groups of %u as well: give this "
-                 "engine a communicator of its own",
-                 comm->group, members);
-    if (!comm->group)
-        ZOFF_TRY(comm->ops->open_groups(comm, members));
-    comm->group = members;
-    return ZOFF_OK;
-}
-
-/* The lock is held while the ranks join: progress threads of other engines must not use the communicator meanwhile. */
-zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members)
-{
-    zoff_comm_lock(comm);
-    const zoff_status status = open_groups(comm, members);
-    zoff_comm_unlock(comm);
-    return status;
 }

@@ -22,8 +22,13 @@ typedef enum zoff_comm_stream {
     ZOFF_COMM_STEP,    /* decisions of a step, and weights after an update */
     ZOFF_COMM_REDUCE,  /* gradients */
     ZOFF_COMM_WEIGHTS, /* weights fetched for use */
-    ZOFF_COMM_GROUP,   /* gathers within a group of ranks: see zoff_comm_call.members */
-    ZOFF_COMM_STREAMS  /* number of streams */
+    /* Streams of groups of ranks, for EXCHANGE and GATHER. Each numbers for itself, so groups may drift: */
+    ZOFF_COMM_GROUP,       /* weights, among the ranks of zoff_comm_open_groups() */
+    ZOFF_COMM_REDUCE_NODE, /* gradients, among the ranks of a node */
+    ZOFF_COMM_REDUCE_RAIL, /* gradients, among the ranks with one place in their nodes */
+    ZOFF_COMM_STEP_NODE,   /* as ZOFF_COMM_STEP */
+    ZOFF_COMM_STEP_RAIL,
+    ZOFF_COMM_STREAMS /* number of streams */
 } zoff_comm_stream;
 
 /* The subject of an operation. Ranks compare the whole zoff_comm_item; errors describe it in words (names.c). The comments name
@@ -42,9 +47,10 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_WEIGHTS,   /* index: bucket */
     ZOFF_COMM_ABOUT_SUMS,      /* index: bucket */
     ZOFF_COMM_ABOUT_SECONDARY, /* index: bucket */
-    ZOFF_COMM_ABOUT_SLICE,     /* fields: param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
-    ZOFF_COMM_ABOUT_MASTER,    /* fields: param; index: first element; extra: count */
-    ZOFF_COMM_ABOUT_M,         /* M and the next two use the fields of MASTER */
+    ZOFF_COMM_ABOUT_HOSTS,
+    ZOFF_COMM_ABOUT_SLICE,  /* fields: param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
+    ZOFF_COMM_ABOUT_MASTER, /* fields: param; index: first element; extra: count */
+    ZOFF_COMM_ABOUT_M,      /* M and the next two use the fields of MASTER */
     ZOFF_COMM_ABOUT_V,
     ZOFF_COMM_ABOUT_ELEMENTS,
     ZOFF_COMM_ABOUT_MATRICES, /* index: twice the number of the round, plus 1 for the way back */
@@ -76,23 +82,24 @@ struct zoff_comm_channel {
     zoff_comm_channel *next;
 };
 
-/* One operation, which every rank of the communicator or of a group starts. Until it completes, the caller must not write to
- * `in` and must not access `out`. */
+/* One operation, which every rank of the communicator or of a group starts. Its members are all ranks, or those of the group.
+ * Pieces and their sizes have an entry for each member, in order of rank. Until it completes, the caller must not write to `in`
+ * and must not access `out`. */
 typedef struct zoff_comm_call {
     zoff_comm_kind kind;
     zoff_comm_stream stream;
     zoff_comm_channel *channel; /* channel of the operation; NULL: the communicator's own */
     zoff_comm_item item;
-    const void *in;           /* EXCHANGE: pieces for rank 0, 1, ..., packed in rank order. GATHER: this rank's piece */
-    void *out;                /* EXCHANGE, GATHER: pieces from rank 0, 1, ...; SUM, BROADCAST: input and result */
-    const size_t *send_bytes; /* EXCHANGE: size of each piece in `in`, by rank */
-    /* EXCHANGE, GATHER: size of each piece in `out`, by rank. GATHER: `in` is as long as this rank's. NULL: `count` each. */
+    const void *in;           /* EXCHANGE: packed pieces for member 0, 1, ... GATHER: this rank's piece */
+    void *out;                /* EXCHANGE, GATHER: packed pieces from member 0, 1, ...; SUM, BROADCAST: input and result */
+    const size_t *send_bytes; /* EXCHANGE: size of each piece in `in` */
+    /* EXCHANGE, GATHER: size of each piece in `out`. GATHER: `in` is as long as this rank's. NULL: `count` each. */
     const size_t *receive_bytes;
-    size_t count;  /* SUM: doubles; BROADCAST: bytes; GATHER without receive_bytes: bytes of each rank */
+    size_t count;  /* SUM: doubles; BROADCAST: bytes; GATHER without receive_bytes: bytes of each member */
     unsigned root; /* BROADCAST: the sending rank */
-    /* On the stream ZOFF_COMM_GROUP, for GATHER only: the ranks [first, first + members) are a group and take part; other ranks
-     * neither start the operation nor learn of it, and their entries of `receive_bytes` are 0. 0 members: all ranks. */
-    unsigned first, members;
+    /* On a stream of groups: the ranks first, first + stride, ... are the members. zoff_comm_call_group() sets them. Other
+     * ranks neither start the operation nor learn of it. 0 members: all ranks. A stride of 0 is 1. */
+    unsigned first, stride, members;
     /* EXCHANGE only, and only if zoff_comm.adds: the back-end adds the pieces up (a reduce-scatter), in no fixed order. All
      * pieces are fp32 and of one length. `out` is one piece: the sum of the pieces sent to this rank. `receive_bytes` is not
      * read. */
@@ -186,18 +193,22 @@ struct zoff_comm {
     struct zoff_comm_book *book; /* channels, calls and the lock, see book_priv.h */
     zoff_comm_info info;         /* the back-end fills `backend` */
     bool is_broken;
-    bool one_thread;     /* only threads of the program may use the communicator, not the engine's progress thread */
-    bool holds_memory;   /* the network may still use memory: see zoff_comm_lets_go() */
-    const char *reaches; /* accelerator whose memory `in` and `out` of a call may be; NULL: none */
-    int device;          /* index of that accelerator */
-    bool adds;           /* the back-end can add up device memory: zoff_comm_call.adds */
-    unsigned group;      /* members of each group; 0: zoff_comm_open_groups() was not called */
-    bool has_slots;      /* every channel needs one of the ZOFF_COMM_SLOTS slots */
-    const char *blind;   /* text for errors that has_arrived() knows nothing about other ranks; NULL: it does */
-    char words[1024];    /* reason why the communicator is broken */
+    bool one_thread;      /* only threads of the program may use the communicator, not the engine's progress thread */
+    bool holds_memory;    /* the network may still use memory: see zoff_comm_lets_go() */
+    const char *reaches;  /* accelerator whose memory `in` and `out` of a call may be; NULL: none */
+    int device;           /* index of that accelerator */
+    bool adds;            /* the back-end can add up device memory: zoff_comm_call.adds */
+    unsigned group;       /* members of each group; 0: zoff_comm_open_groups() was not called */
+    unsigned node;        /* ranks of a node; 0: zoff_comm_open_grid() was not called */
+    const char *flat;     /* reason why the back-end has no operations of nodes and rails; NULL: it has */
+    size_t message_bytes; /* most bytes of a message; 0: the back-end counts no messages */
+    bool has_slots;       /* every channel needs one of the ZOFF_COMM_SLOTS slots */
+    const char *blind;    /* text for errors that has_arrived() knows nothing about other ranks; NULL: it does */
+    char words[1024];     /* reason why the communicator is broken */
 };
 
 enum {
+    ZOFF_COMM_HEADER_DATA = 1936,    /* most bytes of a piece that is sent inside of a header */
     ZOFF_COMM_TIMEOUT_SECONDS = 600, /* default */
     ZOFF_COMM_SLOTS = 64             /* the communicator's own channel has slot 0 */
 };
@@ -327,10 +338,6 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work);
  * one changes nothing. */
 void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work);
 
-/* Let gathers take place within groups of so many consecutive ranks. Every rank calls it, before any such gather, and while no
- * engine on the communicator is in a step.  @blocks for other ranks  @return ERR_UNSUPPORTED: there are other groups already */
-zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members);
-
 /* Start a sum: inout[i] becomes the sum over all ranks, added in rank order, so every rank gets the same bits. */
 zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);
 
@@ -349,17 +356,34 @@ size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned 
 size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to);
 /* Whether a rank takes part. */
 bool zoff_comm_call_has(const zoff_comm_call *call, unsigned rank);
-/* The number of ranks that take part. */
+/* The number of ranks that take part; the rank of member i; and which member a rank is that takes part. */
 unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *call);
+unsigned zoff_comm_call_member(const zoff_comm_call *call, unsigned i);
+unsigned zoff_comm_call_index(const zoff_comm_call *call, unsigned rank);
 /* Bytes of the result. */
 size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call);
+
+/* Set the members of a call: the group of this rank on the call's stream. Reads rank, size, group and node of `comm` only. */
+void zoff_comm_call_group(const zoff_comm *comm, zoff_comm_call *call);
+
+/* The traffic of this rank in one call. */
+typedef struct zoff_comm_traffic {
+    uint64_t sent_bytes, received_bytes; /* to and from other ranks */
+    uint64_t node_bytes;                 /* the part of sent_bytes to ranks of the same node; all of it if comm->node is 0 */
+    uint64_t notes, messages;            /* headers that it sends, and other messages */
+} zoff_comm_traffic;
+
+/* Count it. Reads rank, size, node and message_bytes of `comm` only, so a plan may count for ranks that do not exist. */
+void zoff_comm_call_traffic(const zoff_comm *comm, const zoff_comm_call *call, zoff_comm_traffic *out);
+/* The messages that carry a piece; 0: it is sent inside of the header. */
+uint64_t zoff_comm_call_messages(size_t bytes, size_t message_bytes);
 
 /* The call of another rank with the same number, channel and stream, as far as this rank knows it. */
 typedef struct zoff_comm_theirs {
     zoff_comm_kind kind;
     bool adds;
     unsigned root;
-    unsigned first, members;
+    unsigned first, stride, members;
     zoff_comm_item item;
     size_t count, result_bytes;
     size_t sends, expects; /* bytes that it sends to this rank, and expects from this rank */
@@ -369,6 +393,23 @@ typedef struct zoff_comm_theirs {
  * calls */
 zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other,
                                    const zoff_comm_theirs *theirs);
+
+/* ---- grid.c: groups of ranks ---- */
+
+/* Rank = node * node_ranks + place. A rail is the ranks with one place. Without both, a node has 1 rank or all of them. */
+typedef struct zoff_comm_grid {
+    unsigned node_ranks, nodes;
+} zoff_comm_grid;
+
+/* Let gathers take place within groups of so many consecutive ranks, on ZOFF_COMM_GROUP. Every rank calls it, before any such
+ * gather, and while no engine on the communicator is in a step.
+ * @blocks for other ranks  @return ERR_UNSUPPORTED: there are other groups already */
+zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members);
+/* Let operations take place within nodes, and within rails. Every rank calls it with the same number of ranks of a node. 0: as
+ * many as are on each host. If hosts have different numbers of ranks, or ranks that are not consecutive, nodes have 1 rank, and
+ * rank 0 warns. 1: nodes have 1 rank, and hosts are compared for zoff_comm_info.node_bytes only.
+ * @blocks for other ranks  @return ERR_UNSUPPORTED: there are other nodes already, or the back-end has none */
+zoff_status zoff_comm_open_grid(zoff_comm *comm, unsigned node_ranks, zoff_comm_grid *out);
 
 /* ---- a back-end in a plug-in, which does not link against libzoff ---- */
 

@@ -12,10 +12,10 @@
 #include <stddef.h>
 #include <string.h>
 
-static const uint32_t MAGIC = 0x7a6f6633; /* "zof3": the format of a header */
+static const uint32_t MAGIC = 0x7a6f6634; /* "zof4": the format of a header */
 static const double CLOSING_SECONDS = 1;  /* longest wait at close for sends in flight */
 
-enum { RING = 32, HEAD_BYTES = offsetof(zoff_comm_header, data), MOST_BYTES = 64 << 20 };
+enum { RING = 32, HEAD_BYTES = offsetof(zoff_comm_header, data) };
 _Static_assert(sizeof(zoff_comm_header) == ZOFF_COMM_HEADER_BYTES, "a header has no padding");
 enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) };
 
@@ -323,15 +323,15 @@ static void free_letters(letter *l)
     }
 }
 
-zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, bool is_local, zoff_comm_message_queue **out)
+zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, size_t most_bytes, bool is_local,
+                                         zoff_comm_message_queue **out)
 {
     zoff_status status = ZOFF_OK;
     zoff_comm_message_queue *c;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the messages of a communicator", &c));
     c->transport = *transport;
     c->is_local = is_local;
-    if (c->transport.most_bytes == 0)
-        c->transport.most_bytes = MOST_BYTES;
+    c->transport.most_bytes = most_bytes;
     c->unsent_end = &c->unsent;
     for (unsigned i = 0; i < RING && transport->size > 1; i++)
         ZOFF_TRY_OR(hush_all, start_listening(c, &c->ring[i]));

@@ -20,13 +20,14 @@ enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_HEADER_TAG = 0, ZOFF_COMM_TAGS =
 /* The control message. A piece that fits into `data` is sent inside of the header of its operation. */
 typedef struct zoff_comm_header {
     uint32_t magic, from, says;
-    uint32_t kind, stream, root, channel, tag; /* tag: that of a piece which is sent as a message of its own */
-    uint32_t first, members;                   /* ranks of the group */
+    uint16_t kind, stream;
+    uint32_t root, channel, tag;     /* tag: that of a piece which is sent as a message of its own */
+    uint32_t first, stride, members; /* ranks of the group */
     uint64_t number, count, result_bytes;
     uint64_t sends, expects; /* bytes that the sender sends to the receiver, and expects from it */
     uint64_t data_bytes;
     zoff_comm_item item;
-    char data[ZOFF_COMM_HEADER_BYTES - 112];
+    char data[ZOFF_COMM_HEADER_DATA];
 } zoff_comm_header;
 
 typedef struct zoff_comm_request {
@@ -36,7 +37,7 @@ typedef struct zoff_comm_request {
 } zoff_comm_request;
 
 /* A transfer between this rank and `peer`, in one direction. The lane cuts it into messages of at most
- * zoff_comm_transport.most_bytes, with at most two in flight. */
+ * zoff_comm.message_bytes, with at most two in flight. */
 typedef struct zoff_comm_lane {
     char *at;     /* the bytes not passed to the transport yet */
     size_t left;  /* number of those bytes */
@@ -50,10 +51,11 @@ typedef struct zoff_comm_lane {
 
 typedef struct zoff_comm_message_queue zoff_comm_message_queue;
 
-/* Post receives for the headers of all ranks. On success the queue owns the transport; on an error the caller keeps it.
- * `is_local`: the transport is that of threads.c, which can cancel sends, and fails only for lack of memory. Then the queue
- * tries again when it is polled. */
-zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, bool is_local, zoff_comm_message_queue **out);
+/* Post receives for the headers of all ranks. `most_bytes`: of a message. On success the queue owns the transport; on an error
+ * the caller keeps it. `is_local`: the transport is that of threads.c, which can cancel sends, and fails only for lack of
+ * memory. Then the queue tries again when it is polled. */
+zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, size_t most_bytes, bool is_local,
+                                         zoff_comm_message_queue **out);
 
 /* Make sure that the next `count` headers with up to `data_bytes` of data can be sent without an allocation. */
 zoff_status zoff_comm_message_queue_reserve(zoff_comm_message_queue *c, unsigned count, size_t data_bytes);

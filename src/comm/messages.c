@@ -30,10 +30,13 @@ static const double PATIENCE_SECONDS = 1; /* longest wait for transfers in fligh
  * AHEAD. */
 enum { DEPTH = 64, AHEAD = 2 * DEPTH };
 
-/* The memory of an operation that depends on the number of ranks. */
+enum { MESSAGE_BYTES = 64 << 20 };
+
+/* The memory of an operation that depends on the number of its members. */
 typedef struct zoff_comm_lanes {
     struct zoff_comm_lanes *next; /* next in the list of spare structs */
-    zoff_comm_lane all[];         /* followed by operation.open */
+    unsigned members;
+    zoff_comm_lane all[]; /* followed by operation.open */
 } zoff_comm_lanes;
 
 typedef struct operation {
@@ -43,8 +46,8 @@ typedef struct operation {
     bool has_own;         /* this rank's own piece has been copied */
     int tag;              /* tag of all its messages; 0: all pieces to send fit into headers */
     zoff_comm_lanes *memory;
-    zoff_comm_lane *lanes;           /* receives from rank 0, 1, ..., then sends to rank 0, 1, ... */
-    uint32_t *open;                  /* indices of open, unfinished lanes: sends from [0], receives from [size] */
+    zoff_comm_lane *lanes;           /* receives from member 0, 1, ..., then sends to member 0, 1, ... */
+    uint32_t *open;                  /* indices of open, unfinished lanes: sends from [0], receives from [members] */
     unsigned sending, receiving;     /* number of each in `open` */
     struct operation *next, *before; /* list of operations in flight */
 } operation;
@@ -235,8 +238,9 @@ static zoff_status tell_visits(zoff_comm *comm, const zoff_comm_call *call, cons
     header.count = count;
     header.data_bytes = count * sizeof *visits;
     memcpy(header.data, visits, header.data_bytes);
-    for (unsigned rank = 0; rank < comm->size && !m->is_over; rank++) {
-        if (rank != comm->rank && zoff_comm_call_has(call, rank))
+    for (unsigned i = 0; i < zoff_comm_call_members(comm, call) && !m->is_over; i++) {
+        const unsigned rank = zoff_comm_call_member(call, i);
+        if (rank != comm->rank)
             (void)zoff_comm_message_queue_send(m->queue, rank, &header); /* later calls report a transport that fails */
     }
     return ZOFF_OK;
@@ -254,9 +258,9 @@ static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
     return port_of(work)->members[rank].started[work->call.stream];
 }
 
-static bool is_done(const messages_comm *m, const operation *o)
+static bool is_done(const operation *o)
 {
-    return o->arrived == zoff_comm_call_members(&m->comm, &o->work->call) && o->moving == 0 && o->has_own;
+    return o->arrived == o->memory->members && o->moving == 0 && o->has_own;
 }
 
 /* End all operations; each one returns the error when it is polled. The first reason stays, with one exception: a reason sent
@@ -307,47 +311,49 @@ static void open_lane(operation *o, unsigned lane, uint32_t *list, unsigned *cou
 static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *header)
 {
     const zoff_comm *comm = &m->comm;
-    const unsigned other = header->from, size = comm->size;
+    const unsigned other = header->from, members = o->memory->members;
     const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)header->kind,
                                      .item = header->item,
                                      .root = header->root,
                                      .first = header->first,
+                                     .stride = header->stride,
                                      .members = header->members,
                                      .count = header->count,
                                      .result_bytes = header->result_bytes,
                                      .sends = header->sends,
                                      .expects = header->expects};
     ZOFF_TRY(zoff_comm_call_compare(comm, o->work, other, &theirs));
+    const unsigned at = zoff_comm_call_index(&o->work->call, other);
     if (header->data_bytes)
-        memcpy(o->lanes[other].at, header->data, header->data_bytes);
+        memcpy(o->lanes[at].at, header->data, header->data_bytes);
     o->arrived++;
-    o->work->arrived = o->arrived == zoff_comm_call_members(comm, &o->work->call);
-    o->lanes[other].tag = (int)header->tag;
-    open_lane(o, size + other, o->open, &o->sending);
-    open_lane(o, other, o->open + size, &o->receiving);
+    o->work->arrived = o->arrived == members;
+    o->lanes[at].tag = (int)header->tag;
+    open_lane(o, members + at, o->open, &o->sending);
+    open_lane(o, at, o->open + members, &o->receiving);
     return ZOFF_OK;
 }
 
-/* Set up the lanes: where the bytes from and to each rank are. Small pieces travel in headers, so their lanes have nothing to
+/* Set up the lanes: where the bytes from and to each member are. Small pieces travel in headers, so their lanes have nothing to
  * transfer. Reserve the headers: when the first one is sent the operation has begun, and an error would end the group. */
 static zoff_status lay_lanes(messages_comm *m, operation *o)
 {
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
-    const unsigned size = m->comm.size, me = m->comm.rank;
+    const unsigned members = o->memory->members, me = m->comm.rank;
     bool sends_large = false;
     size_t most = 0; /* data of a header */
     const bool scatters = call->kind == ZOFF_COMM_EXCHANGE;
     const bool in_place = call->kind == ZOFF_COMM_SUM || call->kind == ZOFF_COMM_BROADCAST;
     char *to = call->kind == ZOFF_COMM_SUM ? work->scratch : call->out;
     char *from = in_place ? call->out : (char *)(uintptr_t)call->in;
-    for (unsigned i = 0; i < 2 * size; i++) {
-        const unsigned peer = i % size;
-        const bool sends = i >= size;
+    for (unsigned i = 0; i < 2 * members; i++) {
+        const unsigned peer = zoff_comm_call_member(call, i % members);
+        const bool sends = i >= members;
         const size_t bytes = sends ? zoff_comm_call_sends(call, me, peer) : zoff_comm_call_expects(call, peer, me);
         char **at = sends ? &from : &to;
         zoff_comm_lane *lane = &o->lanes[i];
-        const bool is_large = peer != me && bytes > sizeof((zoff_comm_header *)0)->data;
+        const bool is_large = peer != me && zoff_comm_call_messages(bytes, m->comm.message_bytes) != 0;
         *lane = (zoff_comm_lane){.at = *at, .left = is_large ? bytes : 0, .sends = sends, .peer = peer};
         if (sends && peer != me && !is_large)
             most = zoff_base_bits_max(most, bytes);
@@ -356,29 +362,32 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
         if (bytes && (sends ? scatters : !in_place || call->kind == ZOFF_COMM_SUM))
             *at += bytes;
     }
-    ZOFF_TRY(zoff_comm_message_queue_reserve(m->queue, zoff_comm_call_members(&m->comm, call) - 1, most));
+    ZOFF_TRY(zoff_comm_message_queue_reserve(m->queue, members - 1, most));
     if (!sends_large)
         return ZOFF_OK;
     o->tag = take_tag(m);
     ZOFF_FAIL_IF(!o->tag, ZOFF_ERR_STATE, "rank %u: at most %d operations can send at a time, and all are in use", me,
                  ZOFF_COMM_TAGS - 1);
-    for (unsigned i = size; i < 2 * size; i++)
+    for (unsigned i = members; i < 2 * members; i++)
         o->lanes[i].tag = o->tag;
     return ZOFF_OK;
 }
 
-static zoff_status tell_rank(messages_comm *m, operation *o, unsigned other)
+/* `i`: the index of the member. */
+static zoff_status tell_member(messages_comm *m, operation *o, unsigned i)
 {
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
-    const zoff_comm_lane *lane = &o->lanes[m->comm.size + other];
+    const unsigned at = o->memory->members + i, other = zoff_comm_call_member(call, i);
+    const zoff_comm_lane *lane = &o->lanes[at];
     zoff_comm_header header; /* `data` is large, so it is not zeroed */
     memset(&header, 0, offsetof(zoff_comm_header, data));
     header.says = ZOFF_COMM_CALLS;
-    header.kind = call->kind;
-    header.stream = call->stream;
+    header.kind = (uint16_t)call->kind;
+    header.stream = (uint16_t)call->stream;
     header.root = call->root;
     header.first = call->first;
+    header.stride = call->stride;
     header.members = call->members;
     header.channel = call->channel->id;
     header.tag = (uint32_t)o->tag;
@@ -388,12 +397,12 @@ static zoff_status tell_rank(messages_comm *m, operation *o, unsigned other)
     header.result_bytes = work->result_bytes;
     header.sends = zoff_comm_call_sends(call, m->comm.rank, other);
     header.expects = zoff_comm_call_expects(call, other, m->comm.rank);
-    header.data_bytes = header.sends <= sizeof header.data ? header.sends : 0;
+    header.data_bytes = lane->left ? 0 : header.sends;
     if (header.data_bytes)
         memcpy(header.data, lane->at, header.data_bytes);
     ZOFF_TRY(zoff_comm_message_queue_send(m->queue, other, &header));
     if (m->is_local) /* the send can be cancelled, so it need not wait for permission */
-        open_lane(o, m->comm.size + other, o->open, &o->sending);
+        open_lane(o, at, o->open, &o->sending);
     return ZOFF_OK;
 }
 
@@ -408,21 +417,20 @@ static zoff_status take_own(const messages_comm *m, const operation *o)
         return ZOFF_OK;
     ZOFF_FAIL_IF(bytes != expected, ZOFF_ERR_COMM, "%s: rank %u sends %zu bytes to itself, but expects %zu",
                  zoff_comm_call_name(&m->comm, work), me, bytes, expected);
-    const char *from = o->lanes[m->comm.size + me].at;
-    char *to = o->lanes[me].at;
+    const unsigned at = zoff_comm_call_index(call, me);
+    const char *from = o->lanes[o->memory->members + at].at;
+    char *to = o->lanes[at].at;
     if (bytes && from != to)
         memcpy(to, from, bytes);
     return ZOFF_OK;
 }
 
-/* Send headers to all other ranks that take part, beginning with the next one, so that not all ranks send to rank 0 first. */
+/* Send headers to all other members, beginning with the next one, so that not all ranks send to the first one first. */
 static zoff_status tell_all(messages_comm *m, operation *o)
 {
-    for (unsigned i = 1; i < m->comm.size; i++) {
-        const unsigned other = (m->comm.rank + i) % m->comm.size;
-        if (zoff_comm_call_has(&o->work->call, other))
-            ZOFF_TRY(tell_rank(m, o, other));
-    }
+    const unsigned members = o->memory->members, me = zoff_comm_call_index(&o->work->call, m->comm.rank);
+    for (unsigned i = 1; i < members; i++)
+        ZOFF_TRY(tell_member(m, o, (me + i) % members));
     return ZOFF_OK;
 }
 
@@ -521,9 +529,8 @@ static void hear_all(messages_comm *m)
  * own piece last. */
 static zoff_status go_on(messages_comm *m, operation *o)
 {
-    const unsigned size = m->comm.size;
     ZOFF_TRY(move_lanes(m, o, o->open, &o->sending));
-    ZOFF_TRY(move_lanes(m, o, o->open + size, &o->receiving));
+    ZOFF_TRY(move_lanes(m, o, o->open + o->memory->members, &o->receiving));
     if (o->has_own || !o->work->arrived)
         return ZOFF_OK;
     o->has_own = true;
@@ -553,17 +560,21 @@ static void free_operation(messages_comm *m, operation *o)
 
 static zoff_status reserve(messages_comm *m, zoff_comm_work *work, operation *o)
 {
-    const size_t size = m->comm.size;
-    const size_t of_rank = 2 * (sizeof *o->lanes + sizeof *o->open);
-    o->memory = m->spare;
+    const unsigned members = zoff_comm_call_members(&m->comm, &work->call);
+    const size_t of_member = 2 * (sizeof *o->lanes + sizeof *o->open);
+    zoff_comm_lanes **spare = &m->spare;
+    while (*spare && (*spare)->members != members)
+        spare = &(*spare)->next;
+    o->memory = *spare;
     if (o->memory)
-        m->spare = o->memory->next;
+        *spare = o->memory->next;
     else
-        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *o->memory + size * of_rank, "an operation over ranks", &o->memory));
+        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *o->memory + members * of_member, "an operation over ranks", &o->memory));
+    o->memory->members = members;
     o->lanes = o->memory->all;
-    o->open = (uint32_t *)(void *)(o->lanes + 2 * size);
+    o->open = (uint32_t *)(void *)(o->lanes + 2 * (size_t)members);
     if (work->call.kind == ZOFF_COMM_SUM)
-        ZOFF_TRY(zoff_base_mem_alloc(size * work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
+        ZOFF_TRY(zoff_base_mem_alloc(members * work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
     o->work = work;
     return lay_lanes(m, o);
 }
@@ -582,7 +593,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
         free_operation(m, o);
         return status;
     }
-    work->arrived = zoff_comm_call_members(comm, &work->call) == 1;
+    work->arrived = o->memory->members == 1;
     o->next = m->in_flight;
     if (o->next)
         o->next->before = o;
@@ -634,7 +645,7 @@ static zoff_status look_for(const messages_comm *m, const zoff_comm_work *work, 
 {
     char whose[160];
     const unsigned me = m->comm.rank;
-    if (rank == me || !zoff_comm_call_has(&work->call, rank) || started_by(work, rank) >= work->number)
+    if (rank == me || started_by(work, rank) >= work->number)
         return ZOFF_OK;
     ZOFF_FAIL_IF(m->has_left[rank], ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group", me,
                  zoff_comm_call_name(&m->comm, work), rank);
@@ -651,7 +662,7 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
     operation *o = operation_of(work);
     progress(m);
     /* A complete operation succeeds, even if the communicator has failed since. */
-    if (is_done(m, o)) {
+    if (is_done(o)) {
         if (work->call.kind == ZOFF_COMM_SUM)
             add_up(comm, work);
         forget(m, o, false);
@@ -659,8 +670,8 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
     }
     ZOFF_FAIL_IF(m->is_over, ZOFF_ERR_COMM, "%s", m->over);
     const bool may_miss = (m->left || port_of(work)->closed) && !work->arrived;
-    for (unsigned rank = 0; may_miss && rank < comm->size; rank++)
-        ZOFF_TRY(look_for(m, work, rank));
+    for (unsigned i = 0; may_miss && i < o->memory->members; i++)
+        ZOFF_TRY(look_for(m, work, zoff_comm_call_member(&work->call, i)));
     return ZOFF_PENDING;
 }
 
@@ -676,7 +687,7 @@ static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, un
     const operation *o = operation_of(work);
     if (o->work != work)
         return true; /* the operation is over */
-    const zoff_comm_lane *from = &o->lanes[rank], *to = from + comm->size;
+    const zoff_comm_lane *from = &o->lanes[zoff_comm_call_index(&work->call, rank)], *to = from + o->memory->members;
     return !from->left && !from->flying && !to->left && !to->flying;
 }
 
@@ -700,7 +711,7 @@ static bool recall(messages_comm *m, operation *o, bool is_late)
 {
     const zoff_comm_work *work = o->work;
     bool holds = false;
-    for (unsigned i = 0; i < 2 * m->comm.size; i++) {
+    for (unsigned i = 0; i < 2 * o->memory->members; i++) {
         zoff_comm_lane *lane = &o->lanes[i];
         const bool may_come = !lane->sends && !is_late && !m->is_local && started_by(work, lane->peer) >= work->number;
         lane->is_open = may_come;
@@ -799,7 +810,8 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .rank = transport->rank,
                           .size = transport->size,
                           .timeout_seconds = opts->timeout_seconds,
-                          .one_thread = !transport->any_thread};
+                          .one_thread = !transport->any_thread,
+                          .message_bytes = transport->most_bytes ? transport->most_bytes : MESSAGE_BYTES};
     m->comm.info.backend = transport->name;
     m->is_local = is_local;
     m->close_seconds = transport->close_seconds;
@@ -810,7 +822,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     ZOFF_TRY_OR(free_comm, open_next_channel(&m->comm, &m->comm.common));
     ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
     messages_join(&m->comm, &m->comm.common);
-    ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, is_local, &m->queue));
+    ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, m->comm.message_bytes, is_local, &m->queue));
     *out = &m->comm;
     return ZOFF_OK;
 free_comm:

@@ -58,7 +58,8 @@ void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_co
                                                         [ZOFF_COMM_ABOUT_COMMIT] = "the commit",
                                                         [ZOFF_COMM_ABOUT_WEIGHTS] = "new weights of bucket",
                                                         [ZOFF_COMM_ABOUT_SUMS] = "sums of gradients of bucket",
-                                                        [ZOFF_COMM_ABOUT_SECONDARY] = "secondary shards of bucket"};
+                                                        [ZOFF_COMM_ABOUT_SECONDARY] = "secondary shards of bucket",
+                                                        [ZOFF_COMM_ABOUT_HOSTS] = "the hosts of the ranks"};
     char param[112];
     dst[0] = 0;
     if (item->about == ZOFF_COMM_ABOUT_NOTHING)

@@ -47,10 +47,9 @@ static void describe(const zoff_lending *l, size_t item, zoff_gather_slot *s)
     const zoff_plan_piece *run = run_of(l, part);
     s->item = item;
     s->about = (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
-    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
+    for (unsigned i = 0; i < l->group.members; i++) {
         size_t first;
-        const bool has = rank - l->group.first < l->group.members;
-        s->bytes[rank] = has ? zoff_lending_group_share(l, l->plan, run, rank, &first) * element_bytes(l, part) : 0;
+        s->bytes[i] = zoff_lending_group_share(l, l->plan, run, l->group.first + i, &first) * element_bytes(l, part);
     }
 }
 
@@ -122,9 +121,9 @@ zoff_status zoff_lending_param_gather_open(zoff_lending *l)
     zoff_assembly *a = &l->cache.assembly;
     const zoff_gather_opts opts = {.comm = l->comm,
                                    .channel = l->channel,
-                                   .stream = ZOFF_COMM_WEIGHTS,
+                                   .stream = zoff_lending_secondary_is(l) ? ZOFF_COMM_GROUP : ZOFF_COMM_WEIGHTS,
                                    .first = l->group.first,
-                                   .members = l->group.members,
+                                   .members = zoff_lending_secondary_is(l) ? l->group.members : 0,
                                    .slots = ZOFF_PARTS_IN_FLIGHT};
     size_t parts = 1;
     for (size_t i = 0; i < l->model->slice_count; i++)

@@ -7,8 +7,8 @@
 
 struct zoff_gather {
     zoff_gather_opts opts;
-    unsigned ranks, rank;
-    bool is_group; /* not all ranks gather */
+    zoff_comm_call call;     /* every item's, without what differs */
+    unsigned members, place; /* ranks that gather, and which one this is */
     zoff_gather_slot *slots;
     size_t *bytes;        /* memory for `bytes` of all slots */
     uint64_t taken, sent; /* items so far, in the same order */
@@ -20,13 +20,20 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
     zoff_status status;
     zoff_gather *g;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "an all-gather", &g));
-    *g = (zoff_gather){.opts = *opts, .ranks = zoff_comm_size(opts->comm), .rank = zoff_comm_rank(opts->comm)};
-    g->is_group = opts->members && opts->members < g->ranks;
+    *g = (zoff_gather){.opts = *opts,
+                       .call = {.kind = ZOFF_COMM_GATHER,
+                                .stream = opts->stream,
+                                .channel = opts->channel,
+                                .first = opts->first,
+                                .stride = opts->stride,
+                                .members = opts->members}};
+    g->members = zoff_comm_call_members(opts->comm, &g->call);
+    g->place = zoff_comm_call_index(&g->call, zoff_comm_rank(opts->comm));
     ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->slots, sizeof *g->slots, "the slots of the ranks", &g->slots));
     ZOFF_TRY_OR(undo,
-                zoff_base_mem_alloc((size_t)opts->slots * g->ranks, sizeof *g->bytes, "the slots of the ranks", &g->bytes));
+                zoff_base_mem_alloc((size_t)opts->slots * g->members, sizeof *g->bytes, "the slots of the ranks", &g->bytes));
     for (unsigned i = 0; i < opts->slots; i++)
-        g->slots[i] = (zoff_gather_slot){.number = i, .bytes = g->bytes + (size_t)i * g->ranks};
+        g->slots[i] = (zoff_gather_slot){.number = i, .bytes = g->bytes + (size_t)i * g->members};
     *out = g;
     return ZOFF_OK;
 undo:
@@ -66,8 +73,8 @@ zoff_gather_slot *zoff_zero_gather_next(const zoff_gather *g, const zoff_gather_
 bool zoff_zero_gather_take(zoff_gather *g, zoff_gather_slot *s)
 {
     size_t all = 0;
-    for (unsigned rank = 0; rank < g->ranks; rank++)
-        all += s->bytes[rank];
+    for (unsigned i = 0; i < g->members; i++)
+        all += s->bytes[i];
     s->is_sent = false;
     s->is_used = all != 0;
     s->order = g->taken;
@@ -80,19 +87,15 @@ zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s)
     size_t before = 0;
     if (s->order != g->sent)
         return ZOFF_PENDING;
-    for (unsigned rank = 0; rank < g->rank; rank++)
-        before += s->bytes[rank];
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .stream = g->is_group ? ZOFF_COMM_GROUP : g->opts.stream,
-                                 .channel = g->opts.channel,
-                                 .item = s->about,
-                                 .in = s->parts + before,
-                                 .out = s->parts,
-                                 .receive_bytes = s->bytes,
-                                 .first = g->is_group ? g->opts.first : 0,
-                                 .members = g->is_group ? g->opts.members : 0};
+    for (unsigned i = 0; i < g->place; i++)
+        before += s->bytes[i];
+    zoff_comm_call call = g->call;
+    call.item = s->about;
+    call.in = s->parts + before;
+    call.out = s->parts;
+    call.receive_bytes = s->bytes;
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
-    g->sent_bytes += ((g->is_group ? g->opts.members : g->ranks) - 1) * s->bytes[g->rank];
+    g->sent_bytes += (g->members - 1) * s->bytes[g->place];
     g->sent++;
     s->is_sent = true;
     return ZOFF_OK;

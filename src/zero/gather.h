@@ -13,8 +13,8 @@ typedef struct zoff_gather_opts {
     zoff_comm *comm;
     zoff_comm_channel *channel;
     zoff_comm_stream stream;
-    unsigned first, members; /* ranks that gather; 0, 0: all. Some of the ranks do so on ZOFF_COMM_GROUP */
-    unsigned slots;          /* most items in flight */
+    unsigned first, stride, members; /* ranks that gather, on a stream of groups; 0 members: all */
+    unsigned slots;                  /* most items in flight */
 } zoff_gather_opts;
 
 /* An item in flight. Slots may have memory of their own, by their number. */
@@ -22,8 +22,8 @@ typedef struct zoff_gather_slot {
     unsigned number;
     size_t item;          /* the owner sets it, and the next two, before zoff_zero_gather_take() */
     zoff_comm_item about; /* the description that ranks compare */
-    size_t *bytes;        /* of each rank's part: the same on all ranks that gather, and 0 for others */
-    char *parts;          /* memory for the parts of all ranks, packed in rank order; set before zoff_zero_gather_send() */
+    size_t *bytes;        /* of each member's part: the same on all ranks that gather */
+    char *parts;          /* memory for the parts of all members, packed in rank order; set before zoff_zero_gather_send() */
     bool is_used, is_sent;
     uint64_t order; /* of the items, by which they are sent */
     zoff_comm_work work;

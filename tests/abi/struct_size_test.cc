@@ -31,7 +31,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_accel_info, 80, allocated_bytes);
     SIZE_OF(zoff_comm_opts, 24, timeout_seconds);
     SIZE_OF(zoff_nccl_opts, 64, nccl_stream);
-    SIZE_OF(zoff_comm_info, 48, received_bytes);
+    SIZE_OF(zoff_comm_info, 72, messages);
     SIZE_OF(zoff_comm_transport, 120, world_size);
     SIZE_OF(zoff_plugin_host, 32, warn);
     SIZE_OF(zoff_plugin_meeting, 32, timeout_seconds);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // growth_operations_test.cc: the cost on one rank of one operation, of one fetched part of a slice, and of the union of
-// presence bits must be linear in the ranks, up to 4,096. Rank 0 is real. An echo stands for the others: it answers each of
-// rank 0's headers with the same call.
+// presence bits must be linear in the ranks, up to 4,096. The cost of operations on a grid must be linear in the ranks of a node
+// and of a rail, up to 16,384. Rank 0 is real. An echo stands for the others: it answers each of rank 0's headers with the same
+// call.
 #include "counted.h"
 #include "zoff_test.h"
 
+#include <malloc.h>
 #include <string.h>
 
 #include <deque>
+#include <set>
 
 extern "C" {
 #include "engine_priv.h"
@@ -26,7 +29,8 @@ const double LINEAR = 1.15;
 struct echo {
     std::deque<zoff_comm_header> headers;
     std::deque<std::pair<void *, size_t>> listening; // posted receives of headers; request number i is entry i - 1
-    uint64_t posted = 0, taken = 0, sends = 0;
+    uint64_t posted = 0, taken = 0, sends = 0, notes = 0, sent_bytes = 0;
+    std::set<unsigned> peers; // ranks that rank 0 has sent to
 
     static int send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out)
     {
@@ -34,14 +38,19 @@ struct echo {
         zoff_comm_header header = {};
         *out = nullptr;
         self->sends++;
+        self->sent_bytes += bytes;
+        self->peers.insert(to);
         if (tag == 0) {
             memcpy(&header, data, bytes);
             header.from = to;
+            self->notes++;
+            self->sent_bytes -= offsetof(zoff_comm_header, data);
             if (header.says == ZOFF_COMM_CALLS)
                 self->headers.push_back(header);
         }
         return 0;
     }
+
     static int receive(void *ctx, unsigned, int tag, void *data, size_t bytes, void **out)
     {
         auto self = (echo *)ctx;
@@ -67,16 +76,15 @@ struct echo {
     }
 };
 
-// The basic blocks of one operation of rank 0, from start to end. The first operation is not counted, because it does work that
-// is done only once.
-uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
+// Rank 0 of `ranks`.
+zoff_comm *open_rank(echo &office, unsigned ranks, size_t most_bytes = 0)
 {
-    echo office;
     zoff_comm_transport t = {};
     t.struct_size = sizeof t;
     t.name = "echo";
     t.ctx = &office;
     t.size = ranks;
+    t.most_bytes = most_bytes;
     t.send = echo::send;
     t.receive = echo::receive;
     t.test = echo::test;
@@ -88,6 +96,15 @@ uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
     opts.timeout_seconds = 60;
     zoff_comm *made = nullptr;
     EXPECT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made));
+    return made;
+}
+
+// The basic blocks of one operation of rank 0, from start to end. The first operation is not counted, because it does work that
+// is done only once.
+uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
+{
+    echo office;
+    zoff_comm *made = open_rank(office, ranks);
     std::vector<size_t> bytes(ranks, piece_bytes);
     std::vector<char> in(ranks * piece_bytes), out(ranks * piece_bytes);
     std::vector<double> sums(16);
@@ -126,6 +143,104 @@ TEST(GrowthOperations, AnOperationIsLinearInTheRanks)
         }
     }
     RecordProperty("largest_ranks", MANY);
+}
+
+struct grid_bill {
+    uint64_t blocks, notes, messages, bytes;
+    size_t peers, heap;
+};
+
+// A reduction and a gather by levels, in pieces of so many bytes; by the transport, by the communicator's counters, and by a
+// plan, which must all say the same.
+grid_bill of_grid(unsigned node, unsigned nodes, size_t piece_bytes)
+{
+    static const zoff_comm_stream STREAMS[] = {ZOFF_COMM_REDUCE_NODE, ZOFF_COMM_REDUCE_RAIL, ZOFF_COMM_STEP_RAIL,
+                                               ZOFF_COMM_STEP_NODE};
+    enum { MESSAGE = 2048 };
+    echo office;
+    zoff_comm *made = open_rank(office, node * nodes, MESSAGE);
+    zoff_comm planned = {};
+    planned.size = node * nodes;
+    planned.node = node;
+    planned.message_bytes = MESSAGE;
+    zoff_comm_grid grid = {};
+    EXPECT_ZOFF_OK(zoff_comm_open_grid(made, node, &grid));
+    EXPECT_EQ(nodes, grid.nodes);
+    std::vector<size_t> sizes(std::max(node, nodes), piece_bytes);
+    std::vector<char> in(sizes.size() * piece_bytes + 1), out(in.size());
+    grid_bill bill = {};
+    const size_t heap = mallinfo2().uordblks + mallinfo2().hblkhd;
+    zoff_comm_traffic plan = {};
+    for (const bool counts : {false, true}) {
+        const zoff_comm_info before = made->info;
+        const uint64_t sends = office.sends, notes = office.notes, bytes = office.sent_bytes;
+        plan = {};
+        for (unsigned i = 0; i < 4; i++) {
+            zoff_comm_work work = {};
+            zoff_comm_call call = {};
+            call.kind = i < 2 ? ZOFF_COMM_EXCHANGE : ZOFF_COMM_GATHER;
+            call.stream = STREAMS[i];
+            call.in = in.data();
+            call.out = out.data();
+            call.send_bytes = call.receive_bytes = sizes.data();
+            zoff_comm_call_group(&planned, &call);
+            zoff_comm_traffic one;
+            zoff_comm_call_traffic(&planned, &call, &one);
+            plan.notes += one.notes;
+            plan.messages += one.messages;
+            plan.sent_bytes += one.sent_bytes;
+            plan.node_bytes += one.node_bytes;
+            bill.blocks += count_blocks([&] {
+                EXPECT_ZOFF_OK(zoff_comm_start(made, &call, &work));
+                EXPECT_ZOFF_OK(zoff_comm_wait(made, &work));
+            });
+        }
+        if (!counts) { // the first operations allocate, and keep the memory for others
+            bill.blocks = 0;
+            bill.heap = mallinfo2().uordblks + mallinfo2().hblkhd - heap;
+        }
+        bill.notes = office.notes - notes;
+        bill.messages = office.sends - sends - bill.notes;
+        bill.bytes = office.sent_bytes - bytes;
+        EXPECT_EQ(bill.notes, made->info.notes - before.notes);
+        EXPECT_EQ(bill.messages, made->info.messages - before.messages);
+        EXPECT_EQ(bill.bytes, made->info.sent_bytes - before.sent_bytes);
+        EXPECT_EQ(plan.node_bytes, made->info.node_bytes - before.node_bytes);
+    }
+    EXPECT_EQ(bill.notes, plan.notes);
+    EXPECT_EQ(bill.messages, plan.messages);
+    EXPECT_EQ(bill.bytes, plan.sent_bytes);
+    bill.peers = office.peers.size();
+    zoff_comm_close(made);
+    return bill;
+}
+
+TEST(GrowthOperations, AGridCostsItsNodeAndItsRail)
+{
+    for (const size_t piece_bytes : {size_t{1936}, size_t{5000}}) {
+        const uint64_t cut = piece_bytes <= 1936 ? 0 : (piece_bytes + 2047) / 2048;
+        double least = 0, most = 0;
+        const std::pair<unsigned, unsigned> grids[] = {{8, 8}, {8, 128}, {128, 128}, {8, 2048}};
+        for (const auto &[node, nodes] : grids) {
+            const grid_bill b = of_grid(node, nodes, piece_bytes);
+            const uint64_t others = node + nodes - 2;
+            printf("growth: grid of %u x %u, pieces of %zu bytes: %llu notes, %llu messages, %llu bytes, %zu peers, heap %zu, "
+                   "%llu blocks\n",
+                   node, nodes, piece_bytes, (unsigned long long)b.notes, (unsigned long long)b.messages,
+                   (unsigned long long)b.bytes, b.peers, b.heap, (unsigned long long)b.blocks);
+            EXPECT_EQ(2 * others, b.notes);
+            EXPECT_EQ(2 * others * cut, b.messages);
+            EXPECT_EQ(2 * others * piece_bytes, b.bytes);
+            EXPECT_EQ(others, b.peers);
+            EXPECT_LT(b.heap, others * (600 + (cut ? 0 : piece_bytes))) << "lanes and headers";
+            const double blocks = (double)b.blocks / (double)others;
+            least = least == 0 ? blocks : std::min(least, blocks);
+            most = std::max(most, blocks);
+        }
+        EXPECT_LT(0, least);
+        EXPECT_LT(most, 1.3 * least) << "work for each other rank of the node and the rail";
+    }
+    RecordProperty("largest_ranks", 16384);
 }
 
 // Compute the sizes of all ranks' shares of a part.

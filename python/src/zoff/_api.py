@@ -263,6 +263,9 @@ class zoff_comm_info(Struct):
         ("operations", c_uint64),
         ("sent_bytes", c_uint64),
         ("received_bytes", c_uint64),
+        ("node_bytes", c_uint64),
+        ("notes", c_uint64),
+        ("messages", c_uint64),
     ]
 
 

@@ -67,9 +67,14 @@ TEST(CommCall, BytesBetweenTwoRanks)
     call = call_of(ZOFF_COMM_GATHER);
     call.receive_bytes = receive;
     call.first = 1;
+    call.stride = 3;
     call.members = 2;
-    EXPECT_EQ(20u, zoff_comm_call_sends(&call, 1, 2));
-    EXPECT_EQ(0u, zoff_comm_call_sends(&call, 1, 0)) << "rank 0 is in no group with rank 1";
+    EXPECT_EQ(10u, zoff_comm_call_sends(&call, 1, 4)) << "sizes are by member";
+    EXPECT_EQ(20u, zoff_comm_call_expects(&call, 4, 1));
+    EXPECT_EQ(30u, zoff_comm_call_result(ranks[1], &call));
+    const std::vector<bool> has = {false, true, false, false, true, false, false, false};
+    for (unsigned rank = 0; rank < has.size(); rank++)
+        EXPECT_EQ(has[rank], zoff_comm_call_has(&call, rank)) << rank;
 }
 
 TEST(CommCall, ItsNameSaysWhichOperationItIs)
@@ -85,7 +90,10 @@ TEST(CommCall, ItsNameSaysWhichOperationItIs)
     work.call.first = 4;
     work.call.members = 2;
     EXPECT_STREQ("all_gather number 7 of the gradients among ranks 4 to 5 (4096 bytes)", zoff_comm_call_name(ranks[0], &work));
-    work.call.first = work.call.members = 0;
+    work.call.stride = 4;
+    EXPECT_STREQ("all_gather number 7 of the gradients among ranks 4 to 8 in steps of 4 (4096 bytes)",
+                 zoff_comm_call_name(ranks[0], &work));
+    work.call.first = work.call.stride = work.call.members = 0;
     zoff_comm_channel engine = {};
     engine.id = 2;
     work.call.kind = ZOFF_COMM_EXCHANGE;
@@ -117,6 +125,7 @@ TEST(CommCall, RanksCompareAllThatAnOperationSays)
                                                               [](zoff_comm_theirs &t) { t.count = 1; },
                                                               [](zoff_comm_theirs &t) { t.first = 1; },
                                                               [](zoff_comm_theirs &t) { t.members = 2; },
+                                                              [](zoff_comm_theirs &t) { t.stride = 2; },
                                                               [](zoff_comm_theirs &t) { t.item.about++; },
                                                               [](zoff_comm_theirs &t) { t.item.param++; },
                                                               [](zoff_comm_theirs &t) { t.item.index++; },

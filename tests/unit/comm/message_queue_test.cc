@@ -21,7 +21,7 @@ using queue_ptr = std::unique_ptr<zoff_comm_message_queue, queue_closer>;
 queue_ptr open_queue(const zoff_comm_transport &transport)
 {
     zoff_comm_message_queue *made = nullptr;
-    EXPECT_ZOFF_OK(zoff_comm_message_queue_open(&transport, false, &made));
+    EXPECT_ZOFF_OK(zoff_comm_message_queue_open(&transport, 1 << 20, false, &made));
     return queue_ptr(made);
 }
 } // namespace

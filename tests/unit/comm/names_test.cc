@@ -86,6 +86,7 @@ TEST_F(Names, ItemsHaveNames)
                  {{ZOFF_COMM_ABOUT_WEIGHTS, 0, 5, 0}, "new weights of bucket 5"},
                  {{ZOFF_COMM_ABOUT_SUMS, 0, 6, 0}, "sums of gradients of bucket 6"},
                  {{ZOFF_COMM_ABOUT_SECONDARY, 0, 7, 0}, "secondary shards of bucket 7"},
+                 {{ZOFF_COMM_ABOUT_HOSTS, 0, 0, 0}, "the hosts of the ranks"},
                  {{ZOFF_COMM_ABOUT_SLICE, 0, 2, ZOFF_COMM_ALL}, "slice 2 of layer.w"},
                  {{ZOFF_COMM_ABOUT_SLICE, 1, 2, 3}, "slice 2 of parameter 1 in bucket 3"},
                  {{ZOFF_COMM_ABOUT_MASTER, 0, 10, 20}, "20 elements from 10 on of the master weights of layer.w"},

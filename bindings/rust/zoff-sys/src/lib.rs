@@ -561,6 +561,12 @@ pub struct zoff_comm_info {
     pub sent_bytes: u64,
     /// bytes that these operations received from other ranks
     pub received_bytes: u64,
+    /// the part of `sent_bytes` to ranks of the same node; all of it until an engine has looked at the hosts. 0 if hosts have different numbers of ranks, or ranks that are not consecutive
+    pub node_bytes: u64,
+    /// headers that these operations sent; small pieces are inside. 0 over NCCL
+    pub notes: u64,
+    /// messages beside them, for larger pieces. 0 over NCCL
+    pub messages: u64,
 }
 impl Default for zoff_comm_info {
     fn default() -> Self {
