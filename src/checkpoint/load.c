@@ -25,7 +25,8 @@ typedef struct loading {
     zoff_filler filler;
     zoff_program_found before; /* program's bytes of the commit before; with zoff.persist */
     bool has_before;
-    zoff_map sums; /* memory for sums by the rule of the checkpoint */
+    zoff_sums_change sums; /* to the rule of the checkpoint */
+    bool changes_sums;     /* `sums` is prepared */
 } loading;
 
 static const char CALL[] = "zoff_checkpoint_load";
@@ -255,8 +256,10 @@ static zoff_status replace(loading *l)
     const zoff_loss_scaler scaler = l->view.model->scaler;
     const bool was_exact = l->view.model->exact_sums, is_exact = sums_exactly(l);
     zoff_status status = zoff_checkpoint_data_keep(&l->opts, &kept);
-    if (status == ZOFF_OK && is_exact != was_exact)
+    if (status == ZOFF_OK && is_exact != was_exact) {
         status = zoff_transfer_route_prepare_sums(l->view.transfer, is_exact, &l->sums);
+        l->changes_sums = status == ZOFF_OK;
+    }
     status = zoff_agreement_vote_success(&l->view.agreement->ranks, status);
     if (status == ZOFF_OK) {
         l->view.model->exact_sums = is_exact; /* commits record it */
@@ -267,8 +270,10 @@ static zoff_status replace(loading *l)
             zoff_checkpoint_data_restore(&l->opts, kept);
         }
     }
-    if (status == ZOFF_OK && is_exact != was_exact)
-        zoff_transfer_sums_use(l->view.transfer, is_exact, &l->sums);
+    if (status == ZOFF_OK && l->changes_sums)
+        zoff_transfer_ranks_use_sums(l->view.transfer, &l->sums);
+    else if (l->changes_sums)
+        zoff_transfer_ranks_discard_sums(l->view.transfer, &l->sums);
     if (status < 0 && l->has_before)
         zoff_model_program_bytes_put_back(&l->view.model->program, &l->before);
     zoff_base_mem_free(l->before.block);
@@ -302,7 +307,6 @@ zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_
     zoff_status status = zoff_agreement_identity_exit(l.view.agreement, load(&l));
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    zoff_base_map_free(&l.sums);
     zoff_checkpoint_fill_close(&l.filler);
     zoff_checkpoint_match_close(&l.match);
     zoff_archive_close(l.archive);

@@ -401,6 +401,17 @@ typedef struct zoff_comm_grid {
     unsigned node_ranks, nodes;
 } zoff_comm_grid;
 
+/* Parts that are packed rail by rail: the position of a rank's part; and the rank of the part at a position. With nodes of 1
+ * rank both are the same. */
+static inline unsigned zoff_comm_grid_position(const zoff_comm_grid *g, unsigned rank)
+{
+    return rank % g->node_ranks * g->nodes + rank / g->node_ranks;
+}
+static inline unsigned zoff_comm_grid_rank(const zoff_comm_grid *g, unsigned position)
+{
+    return position % g->nodes * g->node_ranks + position / g->nodes;
+}
+
 /* Let gathers take place within groups of so many consecutive ranks, on ZOFF_COMM_GROUP. Every rank calls it, before any such
  * gather, and while no engine on the communicator is in a step.
  * @blocks for other ranks  @return ERR_UNSUPPORTED: there are other groups already */

@@ -81,6 +81,9 @@ typedef struct zoff_patterns {
 /* The rule by which gradients are added up: zoff.reduce_scatter. */
 typedef enum zoff_sums { ZOFF_SUMS_AUTO, ZOFF_SUMS_ORDERED, ZOFF_SUMS_EXACT, ZOFF_SUMS_NCCL } zoff_sums;
 
+/* When partial sums of a node are sent: zoff.between_nodes. */
+typedef enum zoff_between { ZOFF_BETWEEN_AUTO, ZOFF_BETWEEN_MICRO_STEP, ZOFF_BETWEEN_STEP } zoff_between;
+
 typedef struct zoff_config_values {
     zoff_optimizer_hyper hyper;    /* optimizer.* */
     unsigned moments;              /* zoff.moments, a zoff_moments */
@@ -102,6 +105,8 @@ typedef struct zoff_config_values {
     bool bucket_is_given;          /* the program or a file gives reduce_bucket_size */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: each gradient's own type */
     zoff_sums sums;                /* zoff.reduce_scatter */
+    zoff_between between_nodes;    /* zoff.between_nodes */
+    unsigned node_ranks;           /* zoff.node_ranks; 0: as many as each host has */
     bool sums_ranks;               /* gradient_allreduce_op: the sum over ranks is not divided by their number */
     double grad_factor;   /* factor of gradients before the sum over ranks: prescale_gradients, gradient_predivide_factor */
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */

@@ -209,6 +209,13 @@ static zoff_dtype fill_wire(const zoff_config *config)
                                                                            : (zoff_dtype)0;
 }
 
+static void fill_sums(const zoff_config *config, zoff_config_values *out)
+{
+    out->sums = (zoff_sums)place_of(config, "zoff.reduce_scatter");
+    out->between_nodes = (zoff_between)place_of(config, "zoff.between_nodes");
+    out->node_ranks = (unsigned)integer(config, "zoff.node_ranks");
+}
+
 static zoff_patterns patterns(const zoff_config *config, const char *path)
 {
     const zoff_config_cell *cell = zoff_config_value_find(config, path);
@@ -240,7 +247,6 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .bucket_elements = integer(config, "zero_optimization.reduce_bucket_size"),
         .bucket_is_given = is_given(config, "zero_optimization.reduce_bucket_size"),
         .wire_dtype = fill_wire(config),
-        .sums = (zoff_sums)place_of(config, "zoff.reduce_scatter"),
         .sums_ranks = is_text(config, "gradient_allreduce_op", "sum"),
         .grad_factor =
             integer(config, "prescale_gradients") ? 1.0 / world_size : 1.0 / number(config, "gradient_predivide_factor"),
@@ -277,6 +283,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .wants_bf16 = integer(config, "bf16.enabled") != 0,
         .fp16 = fp16_of(config),
     };
+    fill_sums(config, &values);
     fill_patterns(config, &values);
     fill_hyper(config, &values.hyper);
     fill_schedule(config, &values.schedule);

@@ -360,7 +360,9 @@ static zoff_status prepare_plan(zoff_engine *e)
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(zoff_model_params_check_names(&e->model));
     ZOFF_TRY(find_ties(e));
-    return zoff_transfer_route_check(&e->transfer);
+    ZOFF_TRY(zoff_transfer_route_check(&e->transfer));
+    zoff_transfer_levels_choose(&e->transfer);
+    return ZOFF_OK;
 }
 
 /* Find the largest chunks and buckets that every rank has room for, because memory budgets may differ between ranks, but the
@@ -449,19 +451,40 @@ static const char *less_memory(const zoff_engine *e)
                                               : "set offload_optimizer.device to \"nvme\", or raise the limit";
 }
 
+/* Find the nodes, and the default of zoff.reduce_scatter: from two nodes on sums are exact, because nodes come and go. */
+static zoff_status find_nodes(zoff_engine *e)
+{
+    zoff_transfer *t = &e->transfer;
+    const zoff_config_values *v = &e->settings.values;
+    if (zoff_comm_size(e->comm) == 1)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_comm_open_grid(e->comm, v->node_ranks, &t->ranks.levels.nodes));
+    if (v->sums == ZOFF_SUMS_AUTO)
+        zoff_transfer_sums_use(t, t->ranks.levels.nodes.nodes > 1 && zoff_transfer_route_may_be_exact(t),
+                               &(zoff_map){.base = NULL});
+    uint64_t has_room = zoff_transfer_levels_has_room(t);
+    ZOFF_TRY(zoff_agreement_vote_least(&e->agreement.ranks, ZOFF_OK, &has_room, 1));
+    const bool is_wanted = v->between_nodes == ZOFF_BETWEEN_STEP || (v->between_nodes == ZOFF_BETWEEN_AUTO && has_room);
+    t->ranks.levels.may_keep = is_wanted && zoff_transfer_levels_can_keep(t);
+    return ZOFF_OK;
+}
+
 /* A run without the key goes on with the rule that its state files record. */
 static zoff_status keep_sums(zoff_engine *e)
 {
     int64_t t;
-    zoff_map memory;
+    zoff_sums_change change;
     const bool was = e->model.exact_sums, keeps = e->settings.values.sums != ZOFF_SUMS_AUTO;
     const bool is =
         keeps || !zoff_offload_store_reopened(e->store, &t) ? was : zoff_model_program_bytes_exact_sums(&e->model.program);
     uint64_t rules[] = {is, !is};
-    zoff_status status = is == was ? ZOFF_OK : zoff_transfer_route_prepare_sums(&e->transfer, is, &memory);
-    ZOFF_TRY(zoff_agreement_vote_least(&e->agreement.ranks, status, rules, sizeof rules / sizeof rules[0]));
-    if (is != was)
-        zoff_transfer_sums_use(&e->transfer, is, &memory);
+    zoff_status status = is == was ? ZOFF_OK : zoff_transfer_route_prepare_sums(&e->transfer, is, &change);
+    status = zoff_agreement_vote_least(&e->agreement.ranks, status, rules, sizeof rules / sizeof rules[0]);
+    if (is != was && status == ZOFF_OK)
+        zoff_transfer_ranks_use_sums(&e->transfer, &change);
+    else if (is != was)
+        zoff_transfer_ranks_discard_sums(&e->transfer, &change);
+    ZOFF_TRY(status);
     ZOFF_FAIL_IF(!rules[0] && !rules[1], ZOFF_ERR_INVALID,
                  "zoff_engine_seal: the state files of some ranks record zoff.reduce_scatter \"exact\", and those of others "
                  "\"ordered\": set the key to the rule of the run");
@@ -481,6 +504,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_comm_channel_open(e->comm, &e->channel));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
+    ZOFF_TRY_OR(undo, find_nodes(e));
     ZOFF_TRY_OR(undo, agree_on_limits(e, prepare_plan(e)));
     ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.ranks, make_plan(e, &need)));
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));

@@ -11,12 +11,15 @@
 #include <math.h>
 #include <stdio.h>
 
+/* One that knows whose gradient it is comes before another vote on the same block. */
 static const zoff_vote *first_poison(const zoff_engine *e)
 {
     const zoff_vote *first = NULL;
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
-        if (e->gate.votes[rank].poisoned && (!first || zoff_transfer_measure_is_before(&e->gate.votes[rank], first)))
-            first = &e->gate.votes[rank];
+        const zoff_vote *vote = &e->gate.votes[rank];
+        const bool is_better = !first || zoff_transfer_measure_is_before(vote, first) ||
+                               (vote->rank_is_known && !first->rank_is_known && !zoff_transfer_measure_is_before(first, vote));
+        first = vote->poisoned && is_better ? vote : first;
     }
     return first;
 }

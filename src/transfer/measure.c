@@ -115,6 +115,16 @@ static void note_culprit(zoff_transfer *t, const zoff_plan_piece *piece, size_t 
     own->first = found.first;
 }
 
+void zoff_transfer_measure_blame(zoff_transfer *t, const zoff_plan_piece *piece, size_t first, unsigned rank)
+{
+    zoff_vote *own = &t->measure.vote;
+    note_culprit(t, piece, first);
+    if (own->param == piece->param && own->slice == piece->slice && own->first == first && !own->rank_is_known) {
+        own->rank_is_known = true;
+        own->rank = rank;
+    }
+}
+
 /* Block sums are added exactly, so the result depends neither on the partition of the list nor on which rank adds what. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {

@@ -11,16 +11,30 @@ static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
     return zoff_transfer_wire_parts(ctx, bucket)[rank];
 }
 
+/* Bytes that one rank sends to this one: its part, or, over two levels, the parts of its rail. */
+static size_t part_of(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t own)
+{
+    const zoff_comm_grid *g = &t->ranks.levels.sums;
+    size_t bytes = 0;
+    for (unsigned node = 0; g->node_ranks > 1 && node < g->nodes; node++)
+        bytes += zoff_transfer_wire_part(t, plan, bucket, node * g->node_ranks + plan->rank % g->node_ranks);
+    return g->node_ranks > 1 ? bytes : own;
+}
+
 /* Size of a slot: the largest bucket, and the largest part of this rank. Upper bounds, to avoid a loop over all parts of all
- * ranks. */
-static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan)
+ * ranks. `levels`: memory for the second hop. */
+static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan, zoff_reduce_levels *levels)
 {
     zoff_reduce_opts opts = {.plan = plan, .adds = t->route.adds};
     for (size_t b = 0; b < plan->chunk_count; b++) {
         size_t part, all;
         zoff_transfer_wire_most(t, plan, b, &part, &all);
         opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
-        opts.part_most = zoff_base_bits_max(opts.part_most, part);
+        opts.part_most = zoff_base_bits_max(opts.part_most, part_of(t, plan, b, part));
+    }
+    if (t->ranks.levels.sums.node_ranks > 1) {
+        zoff_transfer_levels_plan(t, plan, levels);
+        opts.levels = levels;
     }
     return opts;
 }
@@ -33,7 +47,8 @@ static size_t gather_most(const zoff_transfer *t, const zoff_plan *plan)
 
 static size_t staging_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    const zoff_reduce_opts opts = reduce_opts(t, plan);
+    zoff_reduce_levels levels;
+    const zoff_reduce_opts opts = reduce_opts(t, plan, &levels);
     return zoff_base_bits_max(ZOFF_REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts), ZOFF_GATHER_SLOTS * gather_most(t, plan));
 }
 
@@ -45,7 +60,14 @@ uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_pla
 
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return t->route.wire ? staging_bytes(t, plan) : 0;
+    return t->route.wire ? staging_bytes(t, plan) + zoff_transfer_levels_kept_bytes(t, plan) : 0;
+}
+
+static zoff_status allocate_staging(zoff_transfer *t)
+{
+    const size_t bytes = staging_bytes(t, t->plan);
+    return bytes ? zoff_base_map_alloc(bytes, "buffers for the exchange between ranks", ZOFF_MAP_INTERLEAVED, &t->ranks.staging)
+                 : ZOFF_OK;
 }
 
 static zoff_status allocate(zoff_transfer *t)
@@ -58,29 +80,38 @@ static zoff_status allocate(zoff_transfer *t)
     for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
         r->part_rows[row] = SIZE_MAX;
     r->spread_bytes = gather_most(t, plan);
-    const size_t bytes = staging_bytes(t, plan);
-    return bytes ? zoff_base_map_alloc(bytes, "buffers for the exchange between ranks", ZOFF_MAP_INTERLEAVED, &r->staging)
-                 : ZOFF_OK;
+    return allocate_staging(t);
 }
 
-static zoff_status open_exchanges(zoff_transfer *t)
+static zoff_status open_reduce(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     const zoff_wire *wire = t->route.wire;
-    zoff_reduce_opts reduce = reduce_opts(t, t->plan);
+    zoff_reduce_levels levels;
+    zoff_reduce_opts reduce = reduce_opts(t, t->plan, &levels);
     reduce.comm = t->comm;
     reduce.channel = t->channel;
     reduce.slots = ZOFF_REDUCE_SLOTS;
     reduce.memory = r->wire.slots;
     reduce.factor = t->values->grad_factor;
-    reduce.part_bytes = part_bytes_of;
+    reduce.part_bytes = reduce.levels ? zoff_transfer_levels_part_bytes : part_bytes_of;
     reduce.pack = wire->pack;
-    reduce.sum = wire->sum;
+    reduce.sum = reduce.levels ? zoff_transfer_levels_take : wire->sum;
     reduce.ctx = t;
-    ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
-    const zoff_gather_opts gather = {
-        .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = ZOFF_GATHER_SLOTS};
-    return zoff_zero_gather_open(&gather, &r->gather);
+    return zoff_zero_reduce_open(&reduce, &r->reduce);
+}
+
+static zoff_status open_exchanges(zoff_transfer *t)
+{
+    ZOFF_TRY(open_reduce(t));
+    const bool is_grid = t->ranks.levels.weights.node_ranks > 1;
+    const zoff_gather_opts gather = {.comm = t->comm,
+                                     .channel = t->channel,
+                                     .stream = is_grid ? ZOFF_COMM_STEP_RAIL : ZOFF_COMM_STEP,
+                                     .node = ZOFF_COMM_STEP_NODE,
+                                     .grid = t->ranks.levels.weights,
+                                     .slots = ZOFF_GATHER_SLOTS};
+    return zoff_zero_gather_open(&gather, &t->ranks.gather);
 }
 
 zoff_status zoff_transfer_ranks_open(zoff_transfer *t)
@@ -91,6 +122,8 @@ zoff_status zoff_transfer_ranks_open(zoff_transfer *t)
     if (!wire) /* zoff_transfer_walk_close() frees it */
         return zoff_base_mem_alloc(t->plan->chunk_count, sizeof **missing, "the slices of buckets", missing);
     ZOFF_TRY(allocate(t));
+    if (t->ranks.levels.sums.node_ranks > 1)
+        ZOFF_TRY(zoff_transfer_levels_open(t));
     ZOFF_TRY(wire->open(t));
     return open_exchanges(t);
 }
@@ -119,11 +152,85 @@ void zoff_transfer_ranks_close(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     zoff_base_map_free(&r->staging);
+    zoff_transfer_levels_close(t);
     void *blocks[] = {r->part_bytes, r->moves, r->wire.own, r->part_rows};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
-    *r = (zoff_ranks){.reduce = NULL};
+    const zoff_comm_grid nodes = r->levels.nodes;
+    *r = (zoff_ranks){.levels = {.nodes = nodes, .sums = nodes, .weights = nodes}};
 }
+
+/* ---- another rule of sums ---- */
+
+static void free_route(zoff_transfer *t)
+{
+    zoff_zero_reduce_close(t->ranks.reduce);
+    zoff_transfer_levels_close(t);
+    zoff_base_map_free(&t->ranks.staging);
+}
+
+/* Open what differs in t->ranks; all else stays. */
+static zoff_status open_route(zoff_transfer *t)
+{
+    zoff_levels *l = &t->ranks.levels;
+    *l = (zoff_levels){.nodes = l->nodes, .sums = l->sums, .weights = l->weights, .may_keep = l->may_keep, .keeps = l->keeps};
+    t->ranks.staging = (zoff_map){.base = NULL};
+    t->ranks.reduce = NULL;
+    if (l->sums.node_ranks > 1)
+        ZOFF_TRY(zoff_transfer_levels_open(t));
+    ZOFF_TRY(allocate_staging(t));
+    t->ranks.wire.slots = t->ranks.staging.base;
+    return open_reduce(t);
+}
+
+zoff_status zoff_transfer_ranks_prepare_sums(zoff_transfer *t, bool exact, zoff_sums_change *out)
+{
+    const bool was_exact = t->model->exact_sums;
+    const zoff_ranks was = t->ranks;
+    *out = (zoff_sums_change){.exact = exact};
+    t->model->exact_sums = exact;
+    zoff_transfer_levels_choose(t);
+    out->is_other_route =
+        t->ranks.levels.sums.node_ranks != was.levels.sums.node_ranks || t->ranks.levels.keeps != was.levels.keeps;
+    zoff_status status = zoff_transfer_sums_prepare(t, exact, &out->bins);
+    if (status == ZOFF_OK && out->is_other_route) {
+        status = open_route(t);
+        if (status < 0)
+            free_route(t);
+        out->ranks = t->ranks;
+    }
+    t->ranks = was;
+    t->model->exact_sums = was_exact;
+    if (status < 0) {
+        zoff_base_map_free(&out->bins);
+        *out = (zoff_sums_change){.exact = exact};
+    }
+    return status;
+}
+
+void zoff_transfer_ranks_use_sums(zoff_transfer *t, zoff_sums_change *change)
+{
+    if (change->is_other_route) {
+        free_route(t);
+        t->ranks = change->ranks;
+        zoff_transfer_ranks_count_anew(t);
+        zoff_transfer_reduce_scatter_begin(t);
+    }
+    zoff_transfer_sums_use(t, change->exact, &change->bins);
+}
+
+void zoff_transfer_ranks_discard_sums(zoff_transfer *t, zoff_sums_change *change)
+{
+    const zoff_ranks was = t->ranks;
+    if (change->is_other_route) {
+        t->ranks = change->ranks;
+        free_route(t);
+        t->ranks = was;
+    }
+    zoff_base_map_free(&change->bins);
+}
+
+/* ---- counters ---- */
 
 static uint64_t sent_weights(const zoff_transfer *t)
 {

@@ -3,7 +3,8 @@
  * numbers of micro-batches. Each gradient is multiplied by the weight of its micro-batch and added in fp32, micro-batch by
  * micro-batch and, within each, in rank order. A gradient that a rank does not have counts as zeros.
  *
- * On the wire, a bucket is the parts of the ranks in rank order. A part is its pieces, each aligned to its element.
+ * On the wire, a bucket is the parts of the ranks in rank order, or, over two levels (levels.c), rail by rail. A part is its
+ * pieces, each aligned to its element.
  *
  * A gradient that the trainer has reduced is not sent: the owner of an element adds its own copy, with the weight of all.
  *
@@ -41,7 +42,8 @@ zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t buc
     *out_moves = 0;
     if (!out) /* all parts are empty */
         return ZOFF_OK;
-    for (unsigned rank = 0; rank < t->plan->ranks; rank++) {
+    for (unsigned position = 0; position < t->plan->ranks; position++) {
+        const unsigned rank = zoff_comm_grid_rank(&t->ranks.levels.sums, position);
         zoff_plan_cursor part = zoff_zero_plan_part(t->plan, bucket, rank);
         zoff_plan_piece piece;
         size_t at = 0;
@@ -93,7 +95,7 @@ size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, c
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[part.first_piece + i];
         const zoff_model_param *p = &t->model->params[piece->param];
-        if (p->frozen)
+        if (p->frozen || (!parts && !p->reduced))
             continue;
         zoff_accumulate_piece *sum = &t->scratch.accumulate_pieces[used++];
         *sum = (zoff_accumulate_piece){.count = piece->count,
@@ -161,9 +163,19 @@ void zoff_transfer_reduce_scatter_measured(zoff_transfer *t, size_t bucket, cons
     const bool is_new = vote->poisoned && (!before->poisoned || zoff_transfer_measure_is_before(vote, before));
     if (is_new && t->model->params[vote->param].reduced)
         vote->rank_is_known = true;
-    else if (is_new && !t->route.adds)
+    else if (is_new && parts && !t->route.adds)
         find_culprit(t, bucket, parts, weights);
     zoff_transfer_walk_complete(t, bucket);
+}
+
+void zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    zoff_transfer_reduce_scatter_forget(t, bucket, true);
+    if (!zoff_transfer_sums_ends(t))
+        return;
+    const zoff_vote before = t->measure.vote;
+    zoff_transfer_measure_early(t, bucket);
+    zoff_transfer_reduce_scatter_measured(t, bucket, &before, parts, weights);
 }
 
 /* ---- a micro-batch ---- */
@@ -177,7 +189,7 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
     zoff_transfer_arena_forget(t->route.lent);
     zoff_transfer_walk_begin_batch(t);
     if (t->ranks.reduce)
-        zoff_zero_reduce_begin(t->ranks.reduce, t->walk.arrivals.slices);
+        zoff_zero_reduce_begin(t->ranks.reduce, t->walk.arrivals.slices, t->ranks.levels.keeps && !zoff_transfer_sums_ends(t));
     if (t->batch.micro == 0)
         zoff_transfer_measure_begin_copies(t);
     if (t->batch.micro + 1 == t->values->accumulation)

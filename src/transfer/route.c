@@ -200,10 +200,15 @@ static zoff_status check_matrices(const zoff_transfer *t)
     return ZOFF_OK;
 }
 
+/* Whether sums are made in memory of the device. */
+static bool sums_there(const zoff_transfer *t)
+{
+    return t->route.sums && (t->route.reaches || (!t->route.wire && t->values->ratio < 1));
+}
+
 static zoff_status check_exact(const zoff_transfer *t)
 {
-    const bool is_there = t->route.sums && (t->route.reaches || (!t->route.wire && t->values->ratio < 1));
-    ZOFF_FAIL_IF(is_there, ZOFF_ERR_UNSUPPORTED,
+    ZOFF_FAIL_IF(sums_there(t), ZOFF_ERR_UNSUPPORTED,
                  "zoff.reduce_scatter is \"exact\"%s, but gradients are added up in memory of accelerator \"%s\", which adds "
                  "\"ordered\" only: %s, or set it to \"ordered\"",
                  t->values->sums == ZOFF_SUMS_EXACT ? "" : " in the run that goes on", zoff_accel_name(t->accel),
@@ -211,10 +216,32 @@ static zoff_status check_exact(const zoff_transfer *t)
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_route_prepare_sums(const zoff_transfer *t, bool exact, zoff_map *out)
+static zoff_status check_between(const zoff_transfer *t)
 {
+    const zoff_config_values *v = t->values;
+    ZOFF_FAIL_IF(
+        v->between_nodes != ZOFF_BETWEEN_AUTO && (v->sums == ZOFF_SUMS_ORDERED || v->sums == ZOFF_SUMS_NCCL), ZOFF_ERR_INVALID,
+        "zoff.between_nodes is for sums of nodes, and by zoff.reduce_scatter \"%s\" each gradient goes to its owner by "
+        "itself: remove one of the keys, or set zoff.reduce_scatter to \"exact\"",
+        v->sums == ZOFF_SUMS_NCCL ? "nccl" : "ordered");
+    for (size_t i = 0; v->between_nodes == ZOFF_BETWEEN_STEP && i < t->model->param_count; i++)
+        ZOFF_FAIL_IF(t->model->params[i].reduced, ZOFF_ERR_UNSUPPORTED,
+                     "zoff_engine_seal: %s has zoff_param_desc.reduced, whose gradient its owner adds in each micro-batch, and "
+                     "zoff.between_nodes is \"step\": set it to \"micro_step\"",
+                     t->model->params[i].name);
+    return ZOFF_OK;
+}
+
+bool zoff_transfer_route_may_be_exact(const zoff_transfer *t)
+{
+    return !sums_there(t);
+}
+
+zoff_status zoff_transfer_route_prepare_sums(zoff_transfer *t, bool exact, zoff_sums_change *out)
+{
+    *out = (zoff_sums_change){.exact = exact};
     ZOFF_TRY(exact ? check_exact(t) : ZOFF_OK);
-    return zoff_transfer_sums_prepare(t, exact, out);
+    return zoff_transfer_ranks_prepare_sums(t, exact, out);
 }
 
 zoff_status zoff_transfer_route_check(const zoff_transfer *t)
@@ -223,6 +250,7 @@ zoff_status zoff_transfer_route_check(const zoff_transfer *t)
     const char *reaches = t->comm->reaches;
     ZOFF_TRY(check_reduced(t));
     ZOFF_TRY(check_matrices(t));
+    ZOFF_TRY(check_between(t));
     if (values->sums == ZOFF_SUMS_EXACT)
         return check_exact(t);
     if (values->sums != ZOFF_SUMS_NCCL)
@@ -256,6 +284,8 @@ zoff_status zoff_transfer_route_check_ratio(const zoff_transfer *t)
 zoff_status zoff_transfer_route_choose(zoff_transfer *t)
 {
     zoff_route *r = &t->route;
+    t->ranks.levels.nodes = (zoff_comm_grid){.node_ranks = 1, .nodes = zoff_comm_size(t->comm)};
+    t->ranks.levels.weights = t->ranks.levels.sums = t->ranks.levels.nodes;
     ZOFF_TRY(choose_wire(t));
     r->link = r->reaches                   ? &zoff_transfer_route_resident
               : zoff_transfer_device_is(t) ? &zoff_transfer_route_staged

@@ -131,10 +131,7 @@ void zoff_transfer_route_choose_rest(zoff_transfer *t);
  * (offload_optimizer.ratio).  @return ERR_UNSUPPORTED, or ERR_INVALID for contradicting keys */
 zoff_status zoff_transfer_route_check(const zoff_transfer *t);
 zoff_status zoff_transfer_route_check_ratio(const zoff_transfer *t);
-/* Memory for zoff_transfer_sums_use(), when an engine changes its rule.  @return ERR_UNSUPPORTED: its sums are made where only
- * "ordered" works; ERR_NO_MEMORY */
-zoff_status zoff_transfer_route_prepare_sums(const zoff_transfer *t, bool exact, zoff_map *out);
-
+bool zoff_transfer_route_may_be_exact(const zoff_transfer *t); /* whether zoff.reduce_scatter "exact" works */
 /* For profilers of a device: a row of a bucket begins; NULL: it ends. */
 void zoff_transfer_route_range(zoff_transfer *t, const char *row, size_t bucket);
 

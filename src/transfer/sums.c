@@ -38,7 +38,7 @@ static unsigned width_of(const zoff_transfer *t)
 static uint64_t exact_bytes(const zoff_transfer *t, size_t elements)
 {
     const uint64_t digits = width_of(t) == NARROW ? NARROW : 2 * WIDE;
-    return t->values->accumulation > 1 ? elements * (digits + 1) : 0;
+    return t->values->accumulation > 1 && !t->ranks.levels.keeps ? elements * (digits + 1) : 0;
 }
 
 static size_t elements_of(const zoff_transfer *t)
@@ -74,6 +74,18 @@ static void add_exact(zoff_transfer *t, const zoff_accumulate_piece *pieces, siz
                                     .weights = pieces[i].weights,
                                     .out = zoff_transfer_sums_ends(t) ? pieces[i].sum : NULL};
     zoff_adam_bins_run(t->threads.now, bins, count, between, ctx);
+}
+
+zoff_bins_piece zoff_transfer_sums_join(const zoff_transfer *t, const zoff_plan_piece *piece, const zoff_bins *parts,
+                                        size_t count)
+{
+    float *sum = zoff_transfer_pieces_sum(t, piece);
+    return (zoff_bins_piece){.count = piece->count,
+                             .to = bins_of(t, sum),
+                             .first = t->batch.micro == 0 || t->ranks.levels.keeps,
+                             .parts = parts,
+                             .part_count = count,
+                             .out = zoff_transfer_sums_ends(t) ? sum : NULL};
 }
 
 const zoff_sum_rule zoff_transfer_sums_exact = {.name = "exact", .ends_all = true, .bytes = exact_bytes, .add = add_exact};

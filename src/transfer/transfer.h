@@ -288,6 +288,9 @@ size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* th
 /* Memory for sums by a rule; use: add up gradients by it from now on. No step is under way.  @owns memory: taken by use */
 zoff_status zoff_transfer_sums_prepare(const zoff_transfer *t, bool exact, zoff_map *out);
 void zoff_transfer_sums_use(zoff_transfer *t, bool exact, zoff_map *memory);
+/* By the rule "exact": add sums, such as those of each node, to the sum of a piece. */
+zoff_bins_piece zoff_transfer_sums_join(const zoff_transfer *t, const zoff_plan_piece *piece, const zoff_bins *parts,
+                                        size_t count);
 bool zoff_transfer_sums_ends(const zoff_transfer *t); /* whether the present micro-batch is the last of its step */
 
 /* measure.c */
@@ -301,6 +304,8 @@ bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b);
  * little time. */
 void zoff_transfer_measure_begin_copies(zoff_transfer *t);
 void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket);
+/* The gradient of a rank is not finite in this block, and the sum will not be. */
+void zoff_transfer_measure_blame(zoff_transfer *t, const zoff_plan_piece *piece, size_t first, unsigned rank);
 /* Add the sums of squares of a piece, one per block of ZOFF_NORM_BLOCK elements. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums);
 /* Measure a bucket before zoff_step_begin(), or while ranks exchange: the time and bytes are those of t->batch.early. */

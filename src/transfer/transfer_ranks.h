@@ -51,12 +51,25 @@ typedef struct zoff_wire_memory {
     size_t waits; /* slots whose work on the device the wire waits for */
 } zoff_wire_memory;
 
+/* Two levels of ranks. */
+typedef struct zoff_levels {
+    zoff_comm_grid nodes;         /* ranks by host */
+    zoff_comm_grid sums, weights; /* the nodes, where these take two hops; nodes of one rank: one hop */
+    bool may_keep, keeps;         /* partial sums may stay on their rank until the last micro-batch; and they do */
+    zoff_bins_piece *pieces;      /* additions of terms for one bucket, and the piece of each */
+    zoff_plan_piece *whose;
+    zoff_bins *parts; /* partial sums of all nodes for the pieces of this rank */
+    size_t *kept_at;  /* where those of each bucket are in `kept` */
+    zoff_map kept;
+} zoff_levels;
+
 /* Communication state of an engine with several ranks; empty for a single rank. */
 typedef struct zoff_ranks {
     zoff_reduce *reduce;
     zoff_gather *gather; /* gathers updated weights; with replicated states, gradient sums */
     zoff_map staging;    /* host memory for slots of both gathers and reductions, which are never used at the same time */
     zoff_wire_memory wire;
+    zoff_levels levels;
     size_t spread_bytes;                   /* bytes of a slot of `gather` */
     size_t *part_bytes;                    /* bytes of gradients on the wire, by rank, for the buckets in `part_rows` */
     size_t *part_rows;                     /* buckets whose parts were looked up last */
@@ -70,6 +83,14 @@ typedef struct zoff_ranks {
     } before; /* byte counts at the end of the previous step */
 } zoff_ranks;
 
+/* Another rule of sums, with the memory and the routes that it needs. */
+typedef struct zoff_sums_change {
+    bool exact;
+    bool is_other_route; /* `ranks` replaces what the engine has */
+    zoff_map bins;
+    zoff_ranks ranks;
+} zoff_sums_change;
+
 /* Buckets in flight at a time: one that is being packed or summed, and others on the wire. */
 enum { ZOFF_REDUCE_SLOTS = 3, ZOFF_GATHER_SLOTS = 3 };
 
@@ -82,6 +103,13 @@ zoff_status zoff_transfer_ranks_connect(zoff_transfer *t); /* at seal, on all ra
 void zoff_transfer_ranks_close_wire(zoff_transfer *t);     /* call when no work is in a stream */
 void zoff_transfer_ranks_abandon(zoff_transfer *t);        /* give up all operations in flight */
 void zoff_transfer_ranks_close(zoff_transfer *t);          /* free the memory; call after abandon */
+/* Change the rule of sums, between two steps. prepare takes what may fail, use changes the engine, and discard gives up.
+ * @return prepare: ERR_NO_MEMORY */
+zoff_status zoff_transfer_ranks_prepare_sums(zoff_transfer *t, bool exact, zoff_sums_change *out);
+/* route.c: as prepare, for the engine.  @return ERR_UNSUPPORTED, too: its sums are made where only "ordered" works */
+zoff_status zoff_transfer_route_prepare_sums(zoff_transfer *t, bool exact, zoff_sums_change *out);
+void zoff_transfer_ranks_use_sums(zoff_transfer *t, zoff_sums_change *change);
+void zoff_transfer_ranks_discard_sums(zoff_transfer *t, zoff_sums_change *change);
 /* Bytes of DRAM for data that is sent to and received from other ranks. */
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan);
 /* bytes of device memory for that data */
@@ -101,6 +129,7 @@ void zoff_transfer_wire_measure(zoff_transfer *t); /* at seal: find the widest e
 size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes);
 /* Upper bounds for this rank's part of a bucket, and for all parts together, in bytes. */
 void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all);
+size_t zoff_transfer_wire_part(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank); /* bytes of it */
 size_t zoff_transfer_wire_most_pieces(const zoff_plan *plan); /* an upper bound for the pieces of all ranks in one bucket */
 /* Bytes of gradients in each rank's part of a bucket. Valid until the next call for another bucket. */
 const size_t *zoff_transfer_wire_parts(const zoff_transfer *t, size_t bucket);
@@ -116,7 +145,8 @@ void zoff_transfer_reduce_scatter_forget(zoff_transfer *t, size_t bucket, bool s
 void zoff_transfer_reduce_scatter_measured(zoff_transfer *t, size_t bucket, const zoff_vote *before, const char *parts,
                                            const float *weights);
 /* list_parts: list the copies that fill all ranks' parts, in t->ranks.moves; gradients that are missing become zero at once.
- * list_sums: list the additions of the received parts, in t->scratch.accumulate_pieces.  @return how many. Both work in host
+ * list_sums: list the additions of the received parts, in t->scratch.accumulate_pieces. Without
+ * parts, only gradients that the trainer has reduced are listed.  @return how many. Both work in host
  * memory, and in device memory that the communicator accesses. */
 zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves);
 size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
@@ -137,6 +167,25 @@ zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t); /* wait for a
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight);
 void zoff_transfer_reduce_scatter_add_weight(const zoff_transfer *t, zoff_exact *sum);
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t);
+
+/* After `sum` of a bucket, whose measurement is due in the last micro-batch. `parts` NULL: the terms are elsewhere. */
+void zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
+
+/* levels.c: gradients over two levels of ranks */
+/* Whether the partial sums of a node can stay on their rank until the last micro-batch, and whether there is room for them
+ * beside states. */
+bool zoff_transfer_levels_can_keep(const zoff_transfer *t);
+bool zoff_transfer_levels_has_room(const zoff_transfer *t);
+/* Choose the routes. t->ranks.levels.nodes, levels.may_keep and the rule of sums are known. */
+void zoff_transfer_levels_choose(zoff_transfer *t);
+/* Describe the second hop, for this plan. */
+void zoff_transfer_levels_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_reduce_levels *out);
+uint64_t zoff_transfer_levels_kept_bytes(const zoff_transfer *t, const zoff_plan *plan);
+/* Bytes of the terms for the ranks of a rail, and the sum of a bucket from its partial sums: for zoff_reduce_opts. */
+size_t zoff_transfer_levels_part_bytes(void *ctx, size_t bucket, unsigned place);
+zoff_status zoff_transfer_levels_take(void *ctx, size_t bucket, unsigned slot, const char *sums, const float *weights);
+zoff_status zoff_transfer_levels_open(zoff_transfer *t);
+void zoff_transfer_levels_close(zoff_transfer *t);
 
 /* all_gather.c: sends data from its owner to all ranks */
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan); /* bytes of the largest bucket */

@@ -30,7 +30,7 @@ static size_t part_align(const zoff_transfer *t)
     return t->route.adds ? 16 : zoff_base_bits_max(t->ranks.widest_gradient, 1);
 }
 
-static size_t bytes_of_part(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank)
+size_t zoff_transfer_wire_part(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank)
 {
     zoff_plan_cursor part = zoff_zero_plan_part(plan, bucket, rank);
     zoff_plan_piece piece;
@@ -69,7 +69,7 @@ void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size
         blocks += zoff_base_bits_ceil_div(plan->runs[i].count, plan->unit);
     const size_t longest =
         zoff_base_bits_align(zoff_base_bits_ceil_div(blocks, plan->ranks) * plan->unit * sizeof(float), part_align(t));
-    *out_part = t->route.adds ? longest : bytes_of_part(t, plan, bucket, plan->rank);
+    *out_part = t->route.adds ? longest : zoff_transfer_wire_part(t, plan, bucket, plan->rank);
     *out_all = t->route.adds ? plan->ranks * longest : bucket_most(t, plan, bucket);
 }
 
@@ -83,7 +83,7 @@ static void lay_parts(const zoff_transfer *t, size_t bucket, size_t *bytes)
 {
     size_t most = 0;
     for (unsigned rank = 0; rank < t->plan->ranks; rank++)
-        bytes[rank] = bytes_of_part(t, t->plan, bucket, rank);
+        bytes[rank] = zoff_transfer_wire_part(t, t->plan, bucket, rank);
     for (unsigned rank = 0; t->route.adds && rank < t->plan->ranks; rank++)
         most = zoff_base_bits_max(most, bytes[rank]);
     for (unsigned rank = 0; t->route.adds && rank < t->plan->ranks; rank++)

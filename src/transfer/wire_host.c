@@ -58,12 +58,7 @@ zoff_status zoff_transfer_wire_host_sum(void *ctx, size_t bucket, unsigned slot,
     zoff_transfer *t = ctx;
     zoff_transfer_measure_add_copies(t, bucket);
     add_up(t, bucket, parts, weights);
-    zoff_transfer_reduce_scatter_forget(t, bucket, true);
-    if (t->batch.micro + 1 < t->values->accumulation)
-        return ZOFF_OK;
-    const zoff_vote before = t->measure.vote;
-    zoff_transfer_measure_early(t, bucket);
-    zoff_transfer_reduce_scatter_measured(t, bucket, &before, parts, weights);
+    zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights);
     return ZOFF_OK;
 }
 
@@ -96,9 +91,10 @@ static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, boo
 
 zoff_status zoff_transfer_wire_host_gather_begin(zoff_transfer *t, size_t bucket, unsigned slot, char **out)
 {
+    const zoff_comm_grid *grid = &t->ranks.levels.weights;
     char *parts = t->ranks.wire.slots + slot * t->ranks.spread_bytes, *own = parts;
-    for (unsigned rank = 0; rank < t->plan->rank; rank++)
-        own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
+    for (unsigned position = 0; position < zoff_comm_grid_position(grid, t->plan->rank); position++)
+        own += zoff_transfer_all_gather_part_bytes(t, bucket, zoff_comm_grid_rank(grid, position));
     const size_t used = move_part(t, zoff_zero_plan_part(t->plan, bucket, t->plan->rank), own, false, 0);
     zoff_adam_cast_run(t->threads.now, t->ranks.moves, used);
     *out = parts;
@@ -114,7 +110,8 @@ zoff_status zoff_transfer_wire_host_gather_end(zoff_transfer *t, size_t bucket, 
     }
     char *wire = (char *)(uintptr_t)parts;
     size_t used = 0;
-    for (unsigned rank = 0; rank < t->plan->ranks; rank++) {
+    for (unsigned position = 0; position < t->plan->ranks; position++) {
+        const unsigned rank = zoff_comm_grid_rank(&t->ranks.levels.weights, position);
         if (rank != t->plan->rank)
             used = move_part(t, zoff_zero_plan_part(t->plan, bucket, rank), wire, true, used);
         wire += zoff_transfer_all_gather_part_bytes(t, bucket, rank);

@@ -8,10 +8,11 @@
 struct zoff_gather {
     zoff_gather_opts opts;
     zoff_comm_call call;     /* every item's, without what differs */
-    unsigned members, place; /* ranks that gather, and which one this is */
+    unsigned members, place; /* ranks that gather, and which one this is, as parts are packed */
+    bool is_grid;
     zoff_gather_slot *slots;
-    size_t *bytes;        /* memory for `bytes` of all slots */
-    uint64_t taken, sent; /* items so far, in the same order */
+    size_t *bytes;                /* memory for `bytes` and `rails` of all slots */
+    uint64_t taken, sent, spread; /* items so far, in the same order */
     uint64_t sent_bytes;
 };
 
@@ -29,11 +30,19 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
                                 .members = opts->members}};
     g->members = zoff_comm_call_members(opts->comm, &g->call);
     g->place = zoff_comm_call_index(&g->call, zoff_comm_rank(opts->comm));
+    g->is_grid = opts->grid.node_ranks > 1;
+    if (g->is_grid) {
+        g->place = zoff_comm_grid_position(&opts->grid, zoff_comm_rank(opts->comm));
+        zoff_comm_call_group(opts->comm, &g->call);
+    }
+    const size_t numbers = g->members + (g->is_grid ? opts->grid.node_ranks : 0);
     ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->slots, sizeof *g->slots, "the slots of the ranks", &g->slots));
     ZOFF_TRY_OR(undo,
-                zoff_base_mem_alloc((size_t)opts->slots * g->members, sizeof *g->bytes, "the slots of the ranks", &g->bytes));
-    for (unsigned i = 0; i < opts->slots; i++)
-        g->slots[i] = (zoff_gather_slot){.number = i, .bytes = g->bytes + (size_t)i * g->members};
+                zoff_base_mem_alloc((size_t)opts->slots * numbers, sizeof *g->bytes, "the slots of the ranks", &g->bytes));
+    for (unsigned i = 0; i < opts->slots; i++) {
+        g->slots[i] = (zoff_gather_slot){.number = i, .bytes = g->bytes + (size_t)i * numbers};
+        g->slots[i].rails = g->slots[i].bytes + g->members;
+    }
     *out = g;
     return ZOFF_OK;
 undo:
@@ -75,35 +84,66 @@ bool zoff_zero_gather_take(zoff_gather *g, zoff_gather_slot *s)
     size_t all = 0;
     for (unsigned i = 0; i < g->members; i++)
         all += s->bytes[i];
-    s->is_sent = false;
+    s->is_sent = s->is_spread = false;
     s->is_used = all != 0;
     s->order = g->taken;
     g->taken += s->is_used;
     return s->is_used;
 }
 
-zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s)
+static size_t bytes_before(const zoff_gather_slot *s, unsigned member)
 {
     size_t before = 0;
+    for (unsigned i = 0; i < member; i++)
+        before += s->bytes[i];
+    return before;
+}
+
+zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s)
+{
+    const unsigned first = g->is_grid ? g->place / g->opts.grid.nodes * g->opts.grid.nodes : 0; /* of the rail, or of all */
     if (s->order != g->sent)
         return ZOFF_PENDING;
-    for (unsigned i = 0; i < g->place; i++)
-        before += s->bytes[i];
     zoff_comm_call call = g->call;
     call.item = s->about;
-    call.in = s->parts + before;
-    call.out = s->parts;
-    call.receive_bytes = s->bytes;
+    call.in = s->parts + bytes_before(s, g->place);
+    call.out = s->parts + bytes_before(s, first);
+    call.receive_bytes = s->bytes + first;
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
-    g->sent_bytes += (g->members - 1) * s->bytes[g->place];
+    g->sent_bytes += (zoff_comm_call_members(g->opts.comm, &call) - 1) * s->bytes[g->place];
     g->sent++;
     s->is_sent = true;
     return ZOFF_OK;
 }
 
-zoff_status zoff_zero_gather_poll(const zoff_gather *g, zoff_gather_slot *s)
+/* Send what the rail has to the node. */
+static zoff_status spread(zoff_gather *g, zoff_gather_slot *s)
 {
-    return zoff_comm_poll(g->opts.comm, &s->work);
+    const zoff_comm_grid *grid = &g->opts.grid;
+    const unsigned rail = g->place / grid->nodes;
+    if (s->order != g->spread)
+        return ZOFF_PENDING;
+    for (unsigned i = 0; i < grid->node_ranks; i++)
+        s->rails[i] = bytes_before(s, (i + 1) * grid->nodes) - bytes_before(s, i * grid->nodes);
+    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                           .stream = g->opts.node,
+                           .channel = g->opts.channel,
+                           .item = s->about,
+                           .in = s->parts + bytes_before(s, rail * grid->nodes),
+                           .out = s->parts,
+                           .receive_bytes = s->rails};
+    zoff_comm_call_group(g->opts.comm, &call);
+    ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
+    g->sent_bytes += (grid->node_ranks - 1) * s->rails[rail];
+    g->spread++;
+    s->is_spread = true;
+    return ZOFF_PENDING;
+}
+
+zoff_status zoff_zero_gather_poll(zoff_gather *g, zoff_gather_slot *s)
+{
+    ZOFF_TRY_DONE(zoff_comm_poll(g->opts.comm, &s->work));
+    return g->is_grid && !s->is_spread ? spread(g, s) : ZOFF_OK;
 }
 
 void zoff_zero_gather_end(zoff_gather_slot *s)
@@ -116,7 +156,7 @@ void zoff_zero_gather_pump(zoff_gather *g)
 {
     for (zoff_gather_slot *s = NULL; (s = zoff_zero_gather_next(g, s));) {
         if (s->is_sent)
-            (void)zoff_comm_poll(g->opts.comm, &s->work);
+            (void)zoff_zero_gather_poll(g, s);
     }
 }
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.h: all-gather of items of which each rank has a part: weights after an update, sums of gradients if states are
  * replicated, weights to use. All ranks must start the items in the same order. The owner of a gather takes a slot for an item,
- * puts this rank's part in place, sends it, and uses the parts of all ranks once they have come. */
+ * puts this rank's part in place, sends it, and uses the parts of all ranks once they have come.
+ *
+ * In a grid an item takes two hops: the ranks of a rail get each other's parts, and then those of a node the parts of all
+ * rails. So parts are packed rail by rail, and within a rail by node. */
 #ifndef ZOFF_ZERO_GATHER_H
 #define ZOFF_ZERO_GATHER_H
 
@@ -14,7 +17,9 @@ typedef struct zoff_gather_opts {
     zoff_comm_channel *channel;
     zoff_comm_stream stream;
     unsigned first, stride, members; /* ranks that gather, on a stream of groups; 0 members: all */
-    unsigned slots;                  /* most items in flight */
+    zoff_comm_grid grid;             /* all ranks: nodes of several ranks; `node` has the stream of the second hop */
+    zoff_comm_stream node;
+    unsigned slots; /* most items in flight */
 } zoff_gather_opts;
 
 /* An item in flight. Slots may have memory of their own, by their number. */
@@ -22,9 +27,11 @@ typedef struct zoff_gather_slot {
     unsigned number;
     size_t item;          /* the owner sets it, and the next two, before zoff_zero_gather_take() */
     zoff_comm_item about; /* the description that ranks compare */
-    size_t *bytes;        /* of each member's part: the same on all ranks that gather */
-    char *parts;          /* memory for the parts of all members, packed in rank order; set before zoff_zero_gather_send() */
+    size_t *bytes;        /* of each member's part, as they are packed: the same on all ranks that gather */
+    char *parts;          /* memory for the parts of all members; set before zoff_zero_gather_send() */
     bool is_used, is_sent;
+    bool is_spread; /* grid: the second hop has started */
+    size_t *rails;  /* grid: bytes of the parts of each rail */
     uint64_t order; /* of the items, by which they are sent */
     zoff_comm_work work;
 } zoff_gather_slot;
@@ -43,7 +50,7 @@ zoff_gather_slot *zoff_zero_gather_next(const zoff_gather *g, const zoff_gather_
 /* This rank's part is in place: send it, and receive the others.  @return PENDING: an earlier item is not sent yet */
 zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s);
 /* @return OK: all parts have come; PENDING; an error of the communicator */
-zoff_status zoff_zero_gather_poll(const zoff_gather *g, zoff_gather_slot *s);
+zoff_status zoff_zero_gather_poll(zoff_gather *g, zoff_gather_slot *s);
 void zoff_zero_gather_end(zoff_gather_slot *s); /* the parts were used */
 /* Advance the operations in flight. A kernel may call this while it computes. */
 void zoff_zero_gather_pump(zoff_gather *g);

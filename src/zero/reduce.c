@@ -3,7 +3,8 @@
  *
  *      weights of the micro-batch | buckets in their order ... | only after the first micro-batch: the order for later ones
  *
- * A bucket waits until all earlier ones are in flight, and until a slot is free. */
+ * A bucket waits until all earlier ones are in flight, and until a slot is free. The second hop of levels has a stream of its
+ * own, with the same order. */
 #include "reduce.h"
 
 #include "bits.h"
@@ -16,11 +17,18 @@ typedef struct reduce_slot {
     bool used;
     bool packs;      /* the bucket is not sent yet, because it is not packed, or an earlier one has not been sent */
     bool packed;     /* packed: must not be packed again, because the source may be gone */
+    bool flies;      /* an exchange is in flight */
     uint64_t number; /* position in the order of exchanges */
     size_t bucket;
     char *send, *receive;
-    size_t *send_bytes, *receive_bytes; /* bytes for and from each rank */
+    size_t *send_bytes, *receive_bytes; /* bytes for and from each rank that takes part */
     zoff_comm_work work;
+    struct {
+        bool is_next;    /* the bucket is behind its first hop */
+        bool is_summed;  /* the terms of this node were added */
+        uint64_t number; /* position in the order of second hops */
+        char *send, *receive, *sums;
+    } rail;
 } reduce_slot;
 
 typedef struct reduce_bucket {
@@ -40,21 +48,30 @@ typedef struct reduce_weights {
     zoff_comm_work work;
 } reduce_weights;
 
+typedef struct reduce_learning {
+    bool is_asked, is_known;
+    zoff_comm_work work;
+} reduce_learning;
+
+typedef struct reduce_hop {
+    uint64_t taken, started; /* exchanges that got a slot, exchanges started; both in the same order */
+} reduce_hop;
+
 struct zoff_reduce {
     zoff_reduce_opts opts;
-    unsigned ranks;
-    size_t count; /* buckets */
+    zoff_reduce_levels levels;
+    unsigned peers; /* most ranks that take part in an exchange */
     reduce_bucket *buckets;
     uint32_t *order, *arrivals, *learned; /* bucket order of exchange, of completion on this rank, and as broadcast by rank 0 */
     size_t arrived;                       /* number of entries in `arrivals` */
     size_t next;                          /* index in `order` of the bucket to exchange next */
-    bool order_asked, order_known;
-    bool is_void; /* the exchange carries buckets without their content */
-    zoff_comm_work order_work;
+    bool is_void;                         /* the exchange carries buckets without their content */
+    bool keeps;                           /* levels: no second hop in this micro-batch */
+    reduce_learning learning;             /* the order of rank 0 */
     reduce_weights weights;
     reduce_slot *slots;
-    size_t *bytes;           /* memory for the sizes of all slots */
-    uint64_t taken, started; /* exchanges that got a slot, exchanges started; both in the same order */
+    size_t *bytes;          /* memory for the sizes of all slots */
+    reduce_hop first, rail; /* hops */
     uint64_t batches, sent_bytes;
 };
 
@@ -67,22 +84,31 @@ static size_t largest_bucket(const zoff_reduce_opts *opts)
     return zoff_base_bits_align(opts->bucket_most, ALIGN);
 }
 
+/* Bytes that arrive in the first hop. */
+static size_t received(const zoff_reduce_opts *opts)
+{
+    const unsigned from = opts->adds ? 1 : opts->levels ? opts->levels->grid.node_ranks : opts->plan->ranks;
+    return zoff_base_bits_align(opts->part_most, ALIGN) * from;
+}
+
 size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts)
 {
-    return largest_bucket(opts) + zoff_base_bits_align(opts->part_most, ALIGN) * (opts->adds ? 1 : opts->plan->ranks);
+    const zoff_reduce_levels *l = opts->levels;
+    const size_t rail = l ? zoff_base_bits_align(l->partial_most, ALIGN) + l->sum_most * l->grid.nodes : 0;
+    return largest_bucket(opts) + received(opts) + zoff_base_bits_align(rail, ALIGN);
 }
 
 static zoff_status allocate(zoff_reduce *r)
 {
-    const size_t ranks = r->ranks;
-    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->buckets, "the buckets of the ranks", &r->buckets));
-    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->order, "the buckets of the ranks", &r->order));
-    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->arrivals, "the buckets of the ranks", &r->arrivals));
-    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->learned, "the buckets of the ranks", &r->learned));
+    const size_t ranks = r->opts.plan->ranks;
+    ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->buckets, "the buckets of the ranks", &r->buckets));
+    ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->order, "the buckets of the ranks", &r->order));
+    ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->arrivals, "the buckets of the ranks", &r->arrivals));
+    ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->learned, "the buckets of the ranks", &r->learned));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.all, "the ranks' weights", &r->weights.all));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.factors, "the ranks' weights", &r->weights.factors));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.slots, sizeof *r->slots, "the slots of the ranks", &r->slots));
-    return zoff_base_mem_alloc(2 * ranks * r->opts.slots, sizeof *r->bytes, "the slots of the ranks", &r->bytes);
+    return zoff_base_mem_alloc(2 * (size_t)r->peers * r->opts.slots, sizeof *r->bytes, "the slots of the ranks", &r->bytes);
 }
 
 zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **out)
@@ -90,7 +116,12 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
     zoff_status status;
     zoff_reduce *r;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *r, "a reduction", &r));
-    *r = (zoff_reduce){.opts = *opts, .ranks = opts->plan->ranks, .count = opts->plan->chunk_count, .weights.own = 1};
+    *r = (zoff_reduce){.opts = *opts, .weights.own = 1};
+    if (opts->levels)
+        r->levels = *opts->levels;
+    r->opts.levels = opts->levels ? &r->levels : NULL;
+    r->peers =
+        opts->levels ? (unsigned)zoff_base_bits_max(r->levels.grid.node_ranks, r->levels.grid.nodes) : r->opts.plan->ranks;
     ZOFF_TRY_OR(undo, allocate(r));
     const size_t slot_bytes = zoff_zero_reduce_slot_bytes(opts), there = largest_bucket(opts);
     for (unsigned i = 0; i < opts->slots; i++) {
@@ -98,13 +129,15 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
         if (slot_bytes) { /* otherwise `memory` may be NULL */
             s->send = opts->memory + i * slot_bytes;
             s->receive = s->send + there;
+            s->rail.send = s->receive + received(opts);
+            s->rail.receive = s->rail.send + zoff_base_bits_align(r->levels.partial_most, ALIGN);
         }
-        s->send_bytes = r->bytes + 2 * i * r->ranks;
-        s->receive_bytes = s->send_bytes + r->ranks;
+        s->send_bytes = r->bytes + 2 * (size_t)i * r->peers;
+        s->receive_bytes = s->send_bytes + r->peers;
     }
     /* The first order is from the last bucket to the first, because backward passes usually end at the first parameter. */
-    for (size_t b = 0; b < r->count; b++)
-        r->order[b] = (uint32_t)(r->count - 1 - b);
+    for (size_t b = 0; b < r->opts.plan->chunk_count; b++)
+        r->order[b] = (uint32_t)(r->opts.plan->chunk_count - 1 - b);
     *out = r;
     return ZOFF_OK;
 undo:
@@ -119,7 +152,7 @@ void zoff_zero_reduce_close(zoff_reduce *r)
     for (unsigned i = 0; r->slots && i < r->opts.slots; i++)
         zoff_comm_abandon(r->opts.comm, &r->slots[i].work);
     zoff_comm_abandon(r->opts.comm, &r->weights.work);
-    zoff_comm_abandon(r->opts.comm, &r->order_work);
+    zoff_comm_abandon(r->opts.comm, &r->learning.work);
     if (!zoff_comm_lets_go(r->opts.comm))
         return; /* leak the memory, because the network may still read `learned` and other arrays */
     void *blocks[] = {r->buckets, r->order, r->arrivals, r->learned, r->weights.all, r->weights.factors, r->slots, r->bytes};
@@ -136,15 +169,16 @@ static void complete(zoff_reduce *r, size_t bucket)
     r->arrivals[r->arrived++] = (uint32_t)bucket;
 }
 
-void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
+void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing, bool keeps)
 {
-    for (size_t b = 0; b < r->count; b++)
+    for (size_t b = 0; b < r->opts.plan->chunk_count; b++)
         r->buckets[b] = (reduce_bucket){.missing = missing[b]};
     r->next = r->arrived = 0;
+    r->keeps = keeps;
     r->weights.own = 1;
     r->weights.fixed = r->weights.asked = r->weights.known = r->is_void = false;
     /* A bucket that waits for no slice is complete, because it has no trained parameter, or no parameter at all. */
-    for (size_t b = 0; b < r->count; b++) {
+    for (size_t b = 0; b < r->opts.plan->chunk_count; b++) {
         if (missing[b] == 0)
             complete(r, b);
     }
@@ -167,7 +201,7 @@ void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last)
 void zoff_zero_reduce_close_batch(zoff_reduce *r)
 {
     r->weights.fixed = true;
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = 0; i < r->opts.plan->chunk_count; i++) {
         if (!r->buckets[r->order[i]].complete)
             complete(r, r->order[i]);
     }
@@ -229,7 +263,7 @@ static zoff_status poll_weights(zoff_reduce *r)
         return ZOFF_OK;
     ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->weights.work));
     r->weights.total = (zoff_exact){.terms = 0};
-    for (unsigned rank = 0; rank < r->ranks; rank++) {
+    for (unsigned rank = 0; rank < r->opts.plan->ranks; rank++) {
         r->weights.factors[rank] = (float)(r->weights.all[rank] * r->opts.factor);
         zoff_base_exact_add(&r->weights.total, r->weights.factors[rank]);
     }
@@ -245,20 +279,20 @@ static zoff_status ask_order(zoff_reduce *r)
                                  .channel = r->opts.channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_ORDER},
                                  .out = r->learned,
-                                 .count = r->count * sizeof *r->learned};
+                                 .count = r->opts.plan->chunk_count * sizeof *r->learned};
     memcpy(r->learned, r->arrivals, call.count);
-    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->order_work));
-    r->order_asked = true;
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->learning.work));
+    r->learning.is_asked = true;
     return ZOFF_OK;
 }
 
 static zoff_status poll_order(zoff_reduce *r)
 {
-    if (!r->order_asked || r->order_known)
+    if (!r->learning.is_asked || r->learning.is_known)
         return ZOFF_OK;
-    ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->order_work));
-    memcpy(r->order, r->learned, r->count * sizeof *r->order);
-    r->order_known = true;
+    ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->learning.work));
+    memcpy(r->order, r->learned, r->opts.plan->chunk_count * sizeof *r->order);
+    r->learning.is_known = true;
     return ZOFF_OK;
 }
 
@@ -271,41 +305,62 @@ static reduce_slot *free_slot(zoff_reduce *r)
     return NULL;
 }
 
+/* Start an exchange whose sizes are set. */
+static zoff_status exchange(zoff_reduce *r, reduce_slot *s, zoff_comm_stream stream, const char *in, char *out)
+{
+    zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
+                           .stream = stream,
+                           .channel = r->opts.channel,
+                           .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = s->bucket},
+                           .in = in,
+                           .out = out,
+                           .send_bytes = s->send_bytes,
+                           .receive_bytes = s->receive_bytes,
+                           .adds = r->opts.adds};
+    if (r->opts.levels)
+        zoff_comm_call_group(r->opts.comm, &call);
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
+    s->flies = true;
+    return ZOFF_OK;
+}
+
+/* Set the sizes of an exchange among `peers` ranks, of which this one is number `own`. */
+static void size_up(zoff_reduce *r, reduce_slot *s, size_t (*bytes)(void *ctx, size_t bucket, unsigned peer), unsigned peers,
+                    unsigned own)
+{
+    const size_t receives = bytes(r->opts.ctx, s->bucket, own);
+    for (unsigned peer = 0; peer < peers; peer++) {
+        s->send_bytes[peer] = peer == own ? receives : bytes(r->opts.ctx, s->bucket, peer);
+        s->receive_bytes[peer] = receives;
+        r->sent_bytes += peer == own ? 0 : s->send_bytes[peer];
+    }
+}
+
 /* Send a bucket, once it is packed and all earlier buckets have been sent. */
 static zoff_status send(zoff_reduce *r, reduce_slot *s)
 {
     const bool is_ready = s->packed || r->is_void;
     ZOFF_TRY_DONE(is_ready ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send));
     s->packed = true;
-    if (s->number != r->started)
+    if (s->number != r->first.started)
         return ZOFF_PENDING;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
-                                 .stream = ZOFF_COMM_REDUCE,
-                                 .channel = r->opts.channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = s->bucket},
-                                 .in = s->send,
-                                 .out = s->receive,
-                                 .send_bytes = s->send_bytes,
-                                 .receive_bytes = s->receive_bytes,
-                                 .adds = r->opts.adds};
-    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
-    r->started++;
+    ZOFF_TRY(exchange(r, s, r->opts.levels ? ZOFF_COMM_REDUCE_NODE : ZOFF_COMM_REDUCE, s->send, s->receive));
+    r->first.started++;
     s->packs = false;
     return ZOFF_OK;
 }
 
 static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
 {
-    const size_t own = r->opts.part_bytes(r->opts.ctx, bucket, r->opts.plan->rank);
-    for (unsigned rank = 0; rank < r->ranks; rank++) {
-        s->send_bytes[rank] = r->opts.part_bytes(r->opts.ctx, bucket, rank);
-        s->receive_bytes[rank] = own;
-        r->sent_bytes += rank == r->opts.plan->rank ? 0 : s->send_bytes[rank];
-    }
+    const unsigned rank = r->opts.plan->rank, node_ranks = r->levels.grid.node_ranks;
     s->used = s->packs = true;
-    s->packed = false;
+    s->packed = s->flies = s->rail.is_next = s->rail.is_summed = false;
     s->bucket = bucket;
-    s->number = r->taken++;
+    s->number = r->first.taken++;
+    if (r->opts.levels && !r->keeps)
+        s->rail.number = r->rail.taken++;
+    size_up(r, s, r->opts.part_bytes, r->opts.levels ? node_ranks : r->opts.plan->ranks,
+            r->opts.levels ? rank % node_ranks : rank);
     r->next++;
     const zoff_status status = send(r, s);
     return status < 0 ? status : ZOFF_OK;
@@ -315,25 +370,52 @@ static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
 static zoff_status start(zoff_reduce *r)
 {
     reduce_slot *s;
-    const bool waits_for_order = r->order_asked && !r->order_known;
-    if (!r->weights.fixed || waits_for_order || r->next == r->count || !r->buckets[r->order[r->next]].complete)
+    const bool waits_for_order = r->learning.is_asked && !r->learning.is_known;
+    if (!r->weights.fixed || waits_for_order || r->next == r->opts.plan->chunk_count || !r->buckets[r->order[r->next]].complete)
         return ZOFF_OK;
     if (!r->weights.asked)
         ZOFF_TRY(ask_weights(r));
-    while (r->next < r->count && r->buckets[r->order[r->next]].complete && (s = free_slot(r)))
+    while (r->next < r->opts.plan->chunk_count && r->buckets[r->order[r->next]].complete && (s = free_slot(r)))
         ZOFF_TRY(start_bucket(r, s, r->order[r->next]));
     return ZOFF_OK;
+}
+
+/* Add up the terms of this node, and send the sums on the rail once all earlier buckets have been sent. */
+static zoff_status go_on_rail(zoff_reduce *r, reduce_slot *s)
+{
+    const zoff_reduce_levels *l = &r->levels;
+    if (!s->rail.is_summed) {
+        s->rail.sums = s->rail.send;
+        if (!r->is_void)
+            ZOFF_TRY_DONE(
+                l->partial(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->weights.factors, &s->rail.sums));
+        s->rail.is_summed = true;
+    }
+    if (r->keeps)
+        return ZOFF_OK;
+    if (s->rail.number != r->rail.started)
+        return ZOFF_PENDING;
+    size_up(r, s, l->sum_bytes, l->grid.nodes, r->opts.plan->rank / l->grid.node_ranks);
+    ZOFF_TRY(exchange(r, s, ZOFF_COMM_REDUCE_RAIL, s->rail.sums, s->rail.receive));
+    r->rail.started++;
+    s->rail.is_next = true;
+    return ZOFF_PENDING;
 }
 
 static zoff_status take(zoff_reduce *r, reduce_slot *s)
 {
     zoff_status status = s->packs ? send(r, s) : ZOFF_OK;
-    if (status == ZOFF_OK)
+    if (status == ZOFF_OK && s->flies)
         status = zoff_comm_poll(r->opts.comm, &s->work);
     if (status != ZOFF_OK || !r->weights.known)
         return status < 0 ? status : ZOFF_PENDING;
-    if (!r->is_void)
-        status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->weights.factors);
+    s->flies = false;
+    const bool is_first = r->opts.levels && !s->rail.is_next;
+    if (is_first)
+        ZOFF_TRY_DONE(go_on_rail(r, s));
+    else if (!r->is_void)
+        status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), r->opts.levels ? s->rail.receive : s->receive,
+                             r->weights.factors);
     if (status != ZOFF_OK)
         return status;
     r->buckets[s->bucket].done = true;
@@ -358,7 +440,8 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
             moved = moved || status == ZOFF_OK;
             pending = pending || status == ZOFF_PENDING;
         }
-        if (r->weights.asked && r->next == r->count && r->started == r->taken && !r->order_asked)
+        if (r->weights.asked && r->next == r->opts.plan->chunk_count && r->first.started == r->first.taken &&
+            !r->learning.is_asked)
             ZOFF_TRY(ask_order(r));
         status = poll_order(r);
         ZOFF_TRY(status);
@@ -371,7 +454,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
 void zoff_zero_reduce_pump(zoff_reduce *r)
 {
     for (unsigned i = 0; i < r->opts.slots; i++) {
-        if (r->slots[i].used && !r->slots[i].packs)
+        if (r->slots[i].used && r->slots[i].flies)
             (void)zoff_comm_poll(r->opts.comm, &r->slots[i].work);
     }
 }

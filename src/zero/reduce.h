@@ -5,7 +5,10 @@
  * rank has the gradients of all ranks for its own part, in rank order. `sum` then adds them up, because only the caller knows
  * their type. With `adds` the communicator adds them up instead, and only the sum arrives. All ranks exchange buckets in one
  * order: in the first micro-batch from the last bucket to the first, afterwards in the order in which they became complete on
- * rank 0 in that micro-batch. */
+ * rank 0 in that micro-batch.
+ *
+ * With `levels` a bucket takes two hops. Within a node each rank gets the terms for its rail, the ranks of its place in all
+ * nodes, and adds up what its node has. On the rail these partial sums go to their owners. */
 #ifndef ZOFF_ZERO_REDUCE_H
 #define ZOFF_ZERO_REDUCE_H
 
@@ -15,6 +18,19 @@
 
 typedef struct zoff_reduce zoff_reduce;
 
+/* The second hop. */
+typedef struct zoff_reduce_levels {
+    zoff_comm_grid grid;
+    size_t partial_most; /* bytes of the partial sums of a bucket in a slot; 0: `partial` has memory for them */
+    size_t sum_most;     /* upper bound in bytes for the partial sums of one node for this rank */
+    /* Bytes of the partial sums for the rank of this rail in a node, the same on all ranks of the rail. */
+    size_t (*sum_bytes)(void *ctx, size_t bucket, unsigned node);
+    /* Add up the terms of this node for the rail. `terms` has part_bytes() of this rank's place from each rank of the node.
+     * `*sums` is memory in the slot. Set it to the partial sums, packed by node.
+     * @return PENDING or an error: the call is repeated */
+    zoff_status (*partial)(void *ctx, size_t bucket, unsigned slot, const char *terms, const float *weights, char **sums);
+} zoff_reduce_levels;
+
 typedef struct zoff_reduce_opts {
     const zoff_plan *plan;
     zoff_comm *comm;
@@ -23,15 +39,19 @@ typedef struct zoff_reduce_opts {
     char *memory;   /* slots * zoff_zero_reduce_slot_bytes() */
     double factor;  /* factor of the weights of all micro-batches */
     bool adds;      /* parts are fp32 and the communicator adds them up (zoff_comm_call.adds): `sum` gets one part */
-    size_t bucket_most, part_most; /* upper bounds in bytes, for a bucket and for this rank's part of one */
-    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* number of sent bytes, the same on all ranks */
-    /* Write the parts of all ranks, packed in rank order. With `adds`, pad every part to the longest one and multiply it by
-     * zoff_zero_reduce_own_weight().  @return PENDING or an error: the call is repeated */
+    size_t bucket_most, part_most; /* upper bounds in bytes, for a bucket and for what one rank sends to this rank */
+    /* Bytes for a rank, or, with levels, for the ranks of a rail, by the place of this node's rank in it; the same on all
+     * ranks. */
+    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank);
+    /* Write the parts of all ranks, packed in rank order, or, with levels, rail by rail. With `adds`, pad every part to the
+     * longest one and multiply it by zoff_zero_reduce_own_weight().  @return PENDING or an error: the call is repeated */
     zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);
     /* Add up the received parts. `parts` has one part from each rank, each of this rank's part_bytes. `weights` has the weight
-     * of each rank's micro-batch.  @return PENDING or an error: the call is repeated */
+     * of each rank's micro-batch. With levels: the partial sums of each node.  @return PENDING or an error: the call is
+     * repeated */
     zoff_status (*sum)(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
     void *ctx;
+    const zoff_reduce_levels *levels; /* copied; NULL: one hop, from each rank to each */
 } zoff_reduce_opts;
 
 /* Bytes of memory for one slot: the largest bucket to send, and the parts to receive. */
@@ -41,8 +61,9 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
 /* NULL is allowed. If an exchange is in flight, the communicator breaks. */
 void zoff_zero_reduce_close(zoff_reduce *r);
 
-/* Begin a micro-batch. missing[b] is the number of slices that bucket b waits for. */
-void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing);
+/* Begin a micro-batch. missing[b] is the number of slices that bucket b waits for. `keeps`: there is no second hop, because a
+ * later micro-batch of this step has it. */
+void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing, bool keeps);
 /* Set the weight of this rank's micro-batch in the mean; the default is 1. Call it before the first zoff_zero_reduce_mark(). */
 void zoff_zero_reduce_weigh(zoff_reduce *r, double weight);
 /* Report that the gradient of a slice has come. The slice lies in the buckets first to last. */

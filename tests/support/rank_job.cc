@@ -54,6 +54,10 @@ rank_job::~rank_job()
     std::vector<zoff_comm *> open;
     for (auto &r : here)
         open.push_back(r.ranks);
+    if (program_comm()) // the next test borrows it
+        program_comm()->node = 0;
+    if (program_comm() && reaches)
+        program_comm()->reaches = nullptr;
     if (!program_comm())
         close_group(open);
 }
@@ -66,8 +70,10 @@ bool rank_job::is_over_nccl()
 
 void rank_job::reach_devices()
 {
-    for (auto &r : here)
+    for (auto &r : here) {
+        reaches = reaches || !r.ranks->reaches;
         r.ranks->reaches = r.ranks->reaches ? r.ranks->reaches : "emulated";
+    }
 }
 
 void rank_job::leave(unsigned rank)

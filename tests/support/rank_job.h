@@ -54,6 +54,7 @@ class rank_job
         unsigned rank;
     };
     std::vector<member> here;
+    bool reaches = false; // by reach_devices()
 };
 
 // A trainer on each rank, all with the same weights, each with an engine. Also the reference: the same tensors, unsharded, with

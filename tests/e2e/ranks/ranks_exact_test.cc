@@ -4,6 +4,10 @@
 #include "covering.h"
 #include "rank_job.h"
 
+extern "C" {
+#include "engine_priv.h"
+}
+
 #include <cinttypes>
 #include <cmath>
 #include <fstream>
@@ -40,7 +44,7 @@ std::string name(const cell &c)
 struct world {
     unsigned ranks;
     deal how;
-    const char *route; // members of "zoff" in the configuration
+    std::string route; // members of "zoff" in the configuration
 };
 
 class RanksExact : public testing::TestWithParam<cell>
@@ -192,8 +196,16 @@ TEST(RanksExactCells, CoverAllPairs)
 TEST_P(RanksExact, NoDealChangesABit)
 {
     const std::vector<std::string> want = run({1, BLOCKS, ""});
-    for (const world &w : {world{2, BLOCKS, ""}, world{3, TURNS, ""}, world{4, LOT, ""}, world{6, BLOCKS, ""},
-                           world{12, LOT, ""}, world{4, BLOCKS, ""}}) {
+    const cell &c = GetParam();
+    unsigned number = c.stage + (unsigned)c.weights + c.weighs;
+    const char *const by_batch = ", \"between_nodes\": \"micro_step\"", *const at_end = ", \"between_nodes\": \"step\"";
+    const auto nodes = [](unsigned of, const char *when = "") { return ", \"node_ranks\": " + std::to_string(of) + when; };
+    for (const world &w :
+         {world{2, BLOCKS, ""}, world{3, TURNS, ""}, world{4, LOT, ""}, world{6, BLOCKS, ""}, world{12, LOT, ""},
+          world{4, BLOCKS, nodes(2, at_end)}, world{4, TURNS, nodes(2, by_batch)}, world{6, LOT, nodes(3, by_batch)},
+          world{6, TURNS, nodes(2)}, world{12, LOT, nodes(4)}, world{12, BLOCKS, nodes(6, at_end)}}) {
+        if (number++ % 2 && !is_full_run()) // another half in the next cell
+            continue;
         EXPECT_EQ(want, run(w)) << w.ranks << " ranks, deal " << w.how << w.route;
         if (HasFailure())
             return;
@@ -206,18 +218,18 @@ TEST_P(RanksExact, NoDealChangesABit)
 class ExactIsKept : public testing::Test
 {
   protected:
-    static std::string config_of(const char *rule, const std::string &states)
+    std::string config_of(const char *rule, const std::string &states) const
     {
         return std::string("{\"gradient_accumulation_steps\": 2, \"zero_optimization\": {\"stage\": 1") +
                (states.empty() ? "" : ", \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + states + "\"}") +
                "}, \"zoff\": {\"persist\": " + (states.empty() ? "false" : "true") +
-               (*rule ? std::string(", \"reduce_scatter\": \"") + rule + "\"" : "") + "}}";
+               (*rule ? std::string(", \"reduce_scatter\": \"") + rule + "\"" : "") + nodes + "}}";
     }
 
     // Open engines, `use` them on each rank, and destroy them.
     void with(const char *rule, const std::string &states, const std::function<void(trainer &, zoff_engine *, unsigned)> &use)
     {
-        rank_job job(2);
+        rank_job job(ranks);
         rank_trainers all(job, 3, [](trainer &t) { t.add(5000, 1, ZOFF_F32, ZOFF_F32); });
         all.seal(config_of(rule, states), 0);
         job.on_each([&](unsigned rank) { use(*all.trainers[rank], all.engines[rank].get(), rank); });
@@ -228,7 +240,7 @@ class ExactIsKept : public testing::Test
     {
         std::vector<float> masters(5000);
         for (unsigned batch = 2 * first; batch < 2 * last; batch++) {
-            t.random.seed(2 * batch + rank);
+            t.random.seed(4 * batch + rank);
             t.next_step();
             t.backward_all(1.0f);
             EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
@@ -248,7 +260,9 @@ class ExactIsKept : public testing::Test
     }
 
     scratch_folder folder, other;
-    std::vector<float> want[2];
+    unsigned ranks = 2;
+    std::string nodes; // zoff.node_ranks
+    std::vector<float> want[4];
 };
 
 TEST_F(ExactIsKept, FromACheckpointUnlessAKeySaysOtherwise)
@@ -277,8 +291,15 @@ TEST_F(ExactIsKept, FromACheckpointUnlessAKeySaysOtherwise)
     }
 }
 
-TEST_F(ExactIsKept, InStateFiles)
+class ExactIsKeptInFiles : public ExactIsKept, public testing::WithParamInterface<unsigned>
 {
+};
+INSTANTIATE_TEST_SUITE_P(NodesOf, ExactIsKeptInFiles, testing::Values(0u, 2u));
+
+TEST_P(ExactIsKeptInFiles, UntilAKeySaysOtherwise)
+{
+    ranks = GetParam() ? 4 : 2;
+    nodes = ", \"node_ranks\": " + std::to_string(GetParam());
     with("exact", "", [&](trainer &t, zoff_engine *e, unsigned rank) { want[rank] = train(t, e, rank, 0, 4); });
     with("exact", folder.path, [&](trainer &t, zoff_engine *e, unsigned rank) { train(t, e, rank, 0, 2); });
     with("", folder.path, [&](trainer &t, zoff_engine *e, unsigned rank) {
@@ -295,6 +316,106 @@ TEST_F(ExactIsKept, InStateFiles)
         ASSERT_ZOFF_OK(zoff_params_push(e));
         save(e, other.path, false); // the run before has set the rule
     });
+}
+
+// From two nodes on sums are exact by default, and take two hops. A checkpoint of the other rule changes the route, too.
+TEST_F(ExactIsKept, OverNodes)
+{
+    const std::string two_nodes = ", \"node_ranks\": 2";
+    ranks = 4;
+    with("ordered", "", [&](trainer &t, zoff_engine *e, unsigned rank) {
+        train(t, e, rank, 0, 2);
+        save(e, folder.path, false);
+        want[rank] = train(t, e, rank, 2, 4);
+    });
+    nodes = two_nodes;
+    with("", "", [&](trainer &t, zoff_engine *e, unsigned rank) {
+        train(t, e, rank, 0, 2);
+        save(e, other.path, true);
+        EXPECT_NE(want[rank], train(t, e, rank, 2, 4));
+        ASSERT_ZOFF_OK(zoff_checkpoint_load(e, folder.path.c_str(), nullptr));
+        EXPECT_EQ(want[rank], train(t, e, rank, 2, 4)) << "ordered, and in one hop";
+        ASSERT_ZOFF_OK(zoff_checkpoint_load(e, other.path.c_str(), nullptr));
+        want[rank] = train(t, e, rank, 2, 4);
+        EXPECT_TRUE(e->model.exact_sums);
+        EXPECT_EQ(2u, e->transfer.ranks.levels.sums.node_ranks);
+    });
+    nodes = "";
+    with("", "", [&](trainer &t, zoff_engine *e, unsigned rank) {
+        ASSERT_ZOFF_OK(zoff_checkpoint_load(e, other.path.c_str(), nullptr));
+        EXPECT_EQ(want[rank], train(t, e, rank, 2, 4)) << "exact, in one hop";
+    });
+}
+
+// ---- two levels ----
+
+class ExactLevels : public testing::TestWithParam<const char *>
+{
+  protected:
+    std::string config_of(unsigned accumulation, unsigned node_ranks) const
+    {
+        return "{\"gradient_accumulation_steps\": " + std::to_string(accumulation) +
+               ", \"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 200000}, \"zoff\": {\"reduce_scatter\": "
+               "\"exact\", \"node_ranks\": " +
+               std::to_string(node_ranks) + ", \"between_nodes\": \"" + GetParam() + "\"}}";
+    }
+};
+INSTANTIATE_TEST_SUITE_P(When, ExactLevels, testing::Values("micro_step", "step"),
+                         [](const auto &p) { return std::string(p.param); });
+
+// A rank sends 7 bytes of an element of its node's sums to each other node in a micro-step, or 9 in a step. It sends 2 bytes of
+// each new weight. All of it is divided by the ranks of a node.
+TEST_P(ExactLevels, BytesBetweenNodes)
+{
+    enum { NODES = 3, NODE_RANKS = 4, BATCHES_HERE = 2, COUNT = 600000 };
+    rank_job job(NODES * NODE_RANKS);
+    rank_trainers all(job, 3, [](trainer &t) { t.add(COUNT, 1, ZOFF_BF16, ZOFF_BF16); });
+    all.seal(config_of(BATCHES_HERE, NODE_RANKS), 0);
+    const bool at_end = std::string(GetParam()) == "step";
+    const double each = ((at_end ? 9.0 : 7.0 * BATCHES_HERE) + 2) / NODE_RANKS * (NODES - 1) / NODES;
+    job.on_each([&](unsigned rank) {
+        trainer &t = *all.trainers[rank];
+        zoff_comm_info before = ZOFF_COMM_INFO_INIT, after = ZOFF_COMM_INFO_INIT;
+        for (unsigned batch = 0; batch < 2 * BATCHES_HERE; batch++) {
+            if (batch == BATCHES_HERE) {
+                EXPECT_ZOFF_OK(zoff_comm_get_info(job.comm_of(rank), &before));
+            }
+            t.next_step();
+            t.backward_all(1.0f);
+            EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, nullptr));
+        }
+        EXPECT_ZOFF_OK(zoff_comm_get_info(job.comm_of(rank), &after));
+        const uint64_t sent = after.sent_bytes - before.sent_bytes, in_node = after.node_bytes - before.node_bytes;
+        EXPECT_NEAR(each, (double)(sent - in_node) / COUNT, 0.01 * each) << "rank " << rank;
+    });
+}
+
+// The owner of a sum has no terms, so a rank of the culprit's node names it.
+TEST_P(ExactLevels, NameTheRankOfAGradientThatIsNotFinite)
+{
+    for (const unsigned bad_batch : {0u, 1u}) {
+        log_catcher log;
+        rank_job job(6);
+        rank_trainers all(job, 3, [](trainer &t) { t.add(30000, 2, ZOFF_F32, ZOFF_F32); });
+        all.seal(config_of(2, 3), 0);
+        log.expect(bad_batch
+                       ? "the gradient of param0, slice 1, has an inf or nan between its elements 5120 and 6143 on rank 4"
+                       : "the gradient of param0, slice 1, has an inf or nan between its elements 5120 and 6143 in the sum");
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            zoff_step_info info = new_info();
+            for (unsigned batch = 0; batch < 2; batch++) {
+                t.next_step();
+                t.backward_all(1.0f);
+                if (rank == 4 && batch == bad_batch)
+                    trainer::put(t.grad(0), ZOFF_F32, t.place(0, 30000 + 5200), NAN);
+                EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, &info));
+            }
+            EXPECT_TRUE(info.skipped);
+            EXPECT_EQ(1u, info.culprit.slice);
+            EXPECT_TRUE(!bad_batch || info.culprit.rank == 4) << info.culprit.rank;
+        });
+    }
 }
 
 // Digits of 4 bytes hold 4,095 terms, those of 8 more.
@@ -314,6 +435,24 @@ TEST(ExactWidth, ManyTerms)
             EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         }
         EXPECT_DOUBLE_EQ(std::sqrt(1000.0), info.numbers.grad_norm) << "the mean of ones is one";
+    }
+}
+
+TEST(ExactKeys, WithoutNodesOfThatSizeAreRefused)
+{
+    rank_job job(2);
+    for (const char *const *row : {(const char *const[]){"\"reduce_scatter\": \"ordered\", \"between_nodes\": \"step\"",
+                                                         "by zoff.reduce_scatter \"ordered\" each gradient goes to its owner"},
+                                   (const char *const[]){"\"reduce_scatter\": \"exact\", \"node_ranks\": 3", "3"}}) {
+        std::vector<std::string> said(2);
+        job.on_each([&](unsigned rank) {
+            trainer t(1);
+            t.add(10, 1, ZOFF_F32, ZOFF_F32);
+            engine e = make_engine(t, std::string("{\"zoff\": {") + row[0] + "}}", 0, 0, job.comm_of(rank));
+            EXPECT_GT(ZOFF_OK, zoff_engine_seal(e.get())) << row[0];
+            said[rank] = zoff_last_error();
+        });
+        EXPECT_NE(std::string::npos, (said[0] + said[1]).find(row[1])) << said[0] << said[1];
     }
 }
 } // namespace

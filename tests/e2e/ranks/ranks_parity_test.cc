@@ -65,6 +65,7 @@ struct cell {
     bool whole = false; // masters of bf16 weights are numbers of their own
     bool muon = false;
     bool exact = false; // zoff.reduce_scatter
+    unsigned nodes = 0; // zoff.node_ranks
 };
 
 const char *name_of(zoff_dtype d)
@@ -86,7 +87,7 @@ std::string name(const cell &c)
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
            (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") +
            (std::string(c.moments) == "fp32" ? "" : std::string("_") + c.moments) + (c.whole ? "_wholeMasters" : "") +
-           (c.muon ? "_muon" : "") + (c.exact ? "_exact" : "");
+           (c.muon ? "_muon" : "") + (c.exact ? "_exact" : "") + (c.nodes ? "_nodesOf" + std::to_string(c.nodes) : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -104,7 +105,8 @@ class RanksParity : public testing::TestWithParam<cell>
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
                "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() +
                "}, \"zoff\": {\"moments\": \"" + c.moments + "\", \"master\": \"" + (c.whole ? "fp32" : "auto") +
-               "\", \"reduce_scatter\": \"" + (c.exact ? "exact" : "ordered") + "\"}}";
+               "\", \"reduce_scatter\": \"" + (c.exact ? "exact" : "ordered") +
+               "\", \"node_ranks\": " + std::to_string(c.nodes) + "}}";
     }
 
     // Little room: fetched slices must be evicted for the next ones; small slices stay replicated.
@@ -310,6 +312,21 @@ void fill(covering<cell> &all)
             }
         }
     }
+    for (weights owner : {OF_PROGRAM, ON_DEVICE, IN_DRAM}) { // two levels of ranks
+        for (unsigned stage : {0u, 1u, 2u, 3u}) {
+            for (unsigned accumulation : {1u, 3u}) {
+                for (bool exact : {false, true}) {
+                    const zoff_dtype dtype = exact && accumulation == 1 ? ZOFF_F32 : ZOFF_BF16;
+                    if (owner != IN_DRAM || stage == 3) {
+                        all.add({stage, ZOFF_TIER_HOST, dtype, 4, accumulation, nullptr, 3000, owner, 1, false, 1, "fp32",
+                                 false, false, exact, 2});
+                        all.add({stage, ZOFF_TIER_NVME, dtype, 8, accumulation, nullptr, 3000, owner, 1, false, 1, "fp32",
+                                 false, owner == OF_PROGRAM && !rank_job::is_over_nccl(), exact, 4});
+                    }
+                }
+            }
+        }
+    }
     all.corner({3, ZOFF_TIER_NVME, ZOFF_BF16, 8, 1, nullptr, 1u << 20, IN_DRAM, 1, false, 2}); // one bucket
     all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1024, IN_FILES, 1, false, 4});    // one group: no second shard
 }
@@ -333,7 +350,8 @@ const covering<cell> &matrix()
                                           {"moments", c.moments},
                                           {"master", c.whole ? "fp32" : "auto"},
                                           {"optimizer", c.muon ? "Muon" : "AdamW"},
-                                          {"sums", c.exact ? "exact" : "ordered"}};
+                                          {"sums", c.exact ? "exact" : "ordered"},
+                                          {"nodes", std::to_string(c.nodes)}};
         },
         fill);
     return all;

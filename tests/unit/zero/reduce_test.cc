@@ -66,7 +66,7 @@ struct member {
     void begin(uint32_t slices = 2)
     {
         const std::vector<uint32_t> missing(BUCKETS, slices);
-        zoff_zero_reduce_begin(reduce, missing.data());
+        zoff_zero_reduce_begin(reduce, missing.data(), false);
     }
     // Complete both slices of a bucket.
     void complete(size_t bucket)
