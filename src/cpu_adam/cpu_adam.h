@@ -249,13 +249,13 @@ typedef struct zoff_bins {
  * of `to` are only read, so one call turns sums into numbers. */
 typedef struct zoff_bins_piece {
     size_t count;
-    zoff_bins to;           /* hi may be NULL with `out`, as with `first` */
+    zoff_bins to;           /* hi may be NULL with `out`, as with `first`; width says how many terms the sum has, then too */
     bool first;             /* the old sums are not read */
     const void *terms;      /* gradients: a term is the float nearest to its product with its weight */
     zoff_dtype dtype;       /* element type of the terms */
     size_t sources, stride; /* gradients of an element, and bytes from one source to the next */
     const float *weights;   /* factor of each source; NULL: 1. A source of weight 0 is not read */
-    const zoff_bins *parts; /* sums that are added, or NULL */
+    const zoff_bins *parts; /* sums that are added, no wider than `to`, or NULL */
     size_t part_count;      /* number of parts */
     float *out;             /* values rounded once, infinite beyond fp32, 0x7fc00000 if a term was not finite; NULL: none. May
                                be to.hi if width is 4 */

@@ -53,7 +53,7 @@ static zoff_bins bins_of(const zoff_transfer *t, const float *sum)
     char *more = a->bins.base;
     const unsigned width = width_of(t);
     if (!more)
-        return (zoff_bins){.hi = NULL};
+        return (zoff_bins){.hi = NULL, .width = width};
     return (zoff_bins){.hi = width == NARROW ? (char *)a->map.base + at * width : more + (elements + at) * width,
                        .lo = more + at * width,
                        .top = (uint8_t *)more + (width == NARROW ? 1 : 2) * elements * width + at,

@@ -214,6 +214,33 @@ static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zo
     bits_check(data, label);
 }
 
+/* Exact sums of three gradients one element apart, then the values of these sums, added twice to the same gradients. */
+static void run_bins(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, unsigned width, bool weighted,
+                     size_t n)
+{
+    static const float WEIGHTS_OF[] = {3.0f, 0.0f, 0.7f};
+    zoff_bins_piece piece = {.count = n, .first = true, .dtype = grads, .sources = 3};
+    piece.to = (zoff_bins){bits_place(data, 0, n * width), bits_place(data, 1, n * width), bits_place(data, 2, n), width};
+    piece.stride = zoff_adam_dtype_bytes(grads);
+    piece.weights = weighted ? WEIGHTS_OF : NULL;
+    piece.terms = bits_fill(data, 3, grads, n + 2);
+    table->bins(&piece, 0, cut_of(n, 1));
+    table->bins(&piece, cut_of(n, 1), n - cut_of(n, 1));
+    char label[128];
+    snprintf(label, sizeof label, "bins of %u bytes%s, gradients %s, n %zu", width, weighted ? ", weights" : "",
+             zoff_adam_dtype_name(grads), n);
+    bits_write_bytes(data, label, "hi", piece.to.hi, n * width);
+    bits_write_bytes(data, label, "lo", piece.to.lo, n * width);
+    bits_write_bytes(data, label, "top", piece.to.top, n);
+    piece.first = false;
+    piece.parts = &piece.to;
+    piece.part_count = 1;
+    piece.out = bits_place(data, 4, n * sizeof *piece.out);
+    table->bins(&piece, 0, n);
+    bits_write(data, label, "values", ZOFF_F32, piece.out, n);
+    bits_check(data, label);
+}
+
 /* `split`: the 16-bit numbers have lower halves. `stream`: past the caches */
 static void run_cast(bits_data *data, const struct zoff_kernels *table, zoff_dtype from, zoff_dtype to, bool split, bool stream,
                      size_t n)
@@ -268,6 +295,8 @@ static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n
     for (size_t g = 0; g < TYPE_COUNT; g++) {
         for (int order = 0; order < 4; order++)
             run_accumulate(data, table, TYPES[g], order & 1, order & 2, n);
+        for (int weighted = 0; weighted < 2 && n <= SMALL; weighted++)
+            run_bins(data, table, TYPES[g], (g + n) % 3 == 2 ? 8 : 3 + (unsigned)((g + n) % 3), weighted, n);
         run_square_sum(data, table, TYPES[g], true, n);
         run_square_sum(data, table, TYPES[g], false, n);
         for (size_t to = 0; to < TYPE_COUNT; to++)
@@ -283,7 +312,7 @@ static void run_team(bits_data *data)
 {
     static const size_t counts[] = {LARGE, 1, 40000};
     enum { PIECES = sizeof counts / sizeof counts[0], TOTAL = LARGE + 1 + 40000, BLOCKS = 98 + 1 + 40 };
-    static float p[TOTAL], m[TOTAL], v[TOTAL];
+    static float p[TOTAL], m[TOTAL], v[TOTAL], values[TOTAL];
     static uint16_t copy[TOTAL];
     static double sums[BLOCKS];
     static const unsigned threads[] = {1, 2, 7};
@@ -294,9 +323,10 @@ static void run_team(bits_data *data)
         memset(v, 0, sizeof v);
         zoff_adam_piece pieces[PIECES];
         zoff_norm_piece norms[PIECES];
+        zoff_bins_piece bins[PIECES];
         size_t at = 0, block = 0;
-        uint16_t *grads = bits_place(data, 3, TOTAL * sizeof *grads);
-        bits_copy(grads, data, ZOFF_BF16, 33, TOTAL);
+        uint16_t *grads = bits_place(data, 3, (TOTAL + 1) * sizeof *grads);
+        bits_copy(grads, data, ZOFF_BF16, 33, TOTAL + 1);
         for (size_t i = 0; i < PIECES; i++) {
             pieces[i] = (zoff_adam_piece){.count = counts[i],
                                           .master = p + at,
@@ -310,12 +340,19 @@ static void run_team(bits_data *data)
                                           .consts = &consts};
             norms[i] =
                 (zoff_norm_piece){.count = counts[i], .grad = grads + at, .dtype = ZOFF_BF16, .block_sums = sums + block};
+            bins[i] = (zoff_bins_piece){.count = counts[i],
+                                        .terms = grads + at,
+                                        .dtype = ZOFF_BF16,
+                                        .sources = 2,
+                                        .stride = sizeof *grads,
+                                        .out = values + at};
             at += counts[i];
             block += (counts[i] + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK;
         }
         zoff_base_cpu_float_leave(HOSTILE);
         zoff_adam_update_run(threads[t], pieces, PIECES, NULL, NULL);
         zoff_adam_norm_run(threads[t], norms, PIECES, NULL, NULL);
+        zoff_adam_bins_run(threads[t], bins, PIECES, NULL, NULL);
         if ((zoff_base_cpu_float_enter() & ~FLAGS) != HOSTILE)
             bits_fail("a team of %u left the caller's floating point set otherwise than it was", threads[t]);
         /* One label for every team: their records must be equal. */
@@ -323,6 +360,7 @@ static void run_team(bits_data *data)
         bits_write(data, "team", "weights", ZOFF_F32, p, TOTAL);
         bits_write(data, "team", "m", ZOFF_F32, m, TOTAL);
         bits_write(data, "team", "v", ZOFF_F32, v, TOTAL);
+        bits_write(data, "team", "values", ZOFF_F32, values, TOTAL);
         bits_write(data, "team", "copy", ZOFF_BF16, copy, TOTAL);
         bits_write_doubles(data, "team", "sums", sums, BLOCKS);
         bits_check(data, "team");

@@ -322,4 +322,186 @@ ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
+typedef __m256i v_i;
+
+ZOFF_KERNEL_INLINE v_i v_int(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_add(v_i a, v_i b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_sub(v_i a, v_i b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_mul(v_i a, int32_t by)
+{
+    return _mm256_mullo_epi32(a, _mm256_set1_epi32(by));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_down(v_i a, int bits)
+{
+    return _mm256_srli_epi32(a, bits);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
+{
+    return _mm256_max_epi32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
+{
+    return _mm256_min_epu32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
+{
+    return _mm256_andnot_si256(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(limit)), x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_bits(v_f x)
+{
+    return _mm256_castps_si256(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_size(v_f x)
+{
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_bits(v_i bits)
+{
+    return _mm256_castsi256_ps(bits);
+}
+
+/* Eight numbers of 3 bytes are read in two halves of 16 bytes, of which the second begins 4 bytes early. */
+ZOFF_KERNEL_INLINE v_i v_load_int(const char *p, unsigned width)
+{
+    if (width == 1)
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    if (width == 4)
+        return _mm256_loadu_si256((const __m256i *)(const void *)p);
+    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)p);
+    const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(p + 8));
+    const __m256i spread = _mm256_setr_epi8(-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 4, 5, 6, -1, 7, 8, 9, -1,
+                                            10, 11, 12, -1, 13, 14, 15);
+    return _mm256_srai_epi32(_mm256_shuffle_epi8(_mm256_set_m128i(high, low), spread), 8);
+}
+
+ZOFF_KERNEL_INLINE void v_store_int(char *p, v_i x, unsigned width)
+{
+    const __m256i pack = width == 1 ? _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
+                                                       -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
+                                    : _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4, 5, 6,
+                                                       8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    const __m256i order = width == 1 ? _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4) : _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7);
+    if (width == 4) {
+        _mm256_storeu_si256((__m256i *)(void *)p, x);
+        return;
+    }
+    const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(x, pack), order);
+    if (width == 1) {
+        _mm_storel_epi64((__m128i *)(void *)p, _mm256_castsi256_si128(packed));
+        return;
+    }
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(packed));
+    _mm_storel_epi64((__m128i *)(void *)(p + 16), _mm256_extracti128_si256(packed, 1));
+}
+
+/* Integers of 16 bits, twice as many as lanes. As upper halves they become two registers: elements 0-3 and 8-11, and the
+ * others. */
+#define ZOFF_SIMD_HALVES
+typedef __m256i v_h;
+
+ZOFF_KERNEL_INLINE v_h v_halves(int16_t x)
+{
+    return _mm256_set1_epi16(x);
+}
+
+ZOFF_KERNEL_INLINE v_h v_load_h(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_load_bytes(const uint8_t *p)
+{
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+ZOFF_KERNEL_INLINE void v_halves_store_bytes(uint8_t *p, v_h x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_size(v_h x)
+{
+    return _mm256_and_si256(x, _mm256_set1_epi16(0x7fff));
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_max(v_h a, v_h b)
+{
+    return _mm256_max_epi16(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_add(v_h a, v_h b)
+{
+    return _mm256_add_epi16(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_sub(v_h a, v_h b)
+{
+    return _mm256_sub_epi16(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_mul(v_h a, int16_t by)
+{
+    return _mm256_mullo_epi16(a, _mm256_set1_epi16(by));
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_down(v_h a, int bits)
+{
+    return _mm256_srli_epi16(a, bits);
+}
+
+ZOFF_KERNEL_INLINE bool v_halves_any_above(v_h a, int16_t limit)
+{
+    return _mm256_movemask_epi8(_mm256_cmpgt_epi16(a, _mm256_set1_epi16(limit))) != 0;
+}
+
+ZOFF_KERNEL_INLINE void v_halves_widen(v_h x, v_i *a, v_i *b)
+{
+    *a = _mm256_unpacklo_epi16(_mm256_setzero_si256(), x);
+    *b = _mm256_unpackhi_epi16(_mm256_setzero_si256(), x);
+}
+
+ZOFF_KERNEL_INLINE void v_halves_in_order(v_i *a, v_i *b)
+{
+    const v_i first = _mm256_permute2x128_si256(*a, *b, 0x20), second = _mm256_permute2x128_si256(*a, *b, 0x31);
+    *a = first;
+    *b = second;
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_int(v_i a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+
+ZOFF_KERNEL_INLINE __m128 v_digits_half(__m128i hi, __m128i lo, __m128 unit)
+{
+    const __m256d sum = _mm256_fmadd_pd(_mm256_cvtepi32_pd(lo), _mm256_set1_pd(0x1p-20), _mm256_cvtepi32_pd(hi));
+    return _mm256_cvtpd_ps(_mm256_mul_pd(sum, _mm256_cvtps_pd(unit)));
+}
+
+ZOFF_KERNEL_INLINE v_f v_digits(v_i hi, v_i lo, v_f unit)
+{
+    return _mm256_set_m128(
+        v_digits_half(_mm256_extracti128_si256(hi, 1), _mm256_extracti128_si256(lo, 1), _mm256_extractf128_ps(unit, 1)),
+        v_digits_half(_mm256_castsi256_si128(hi), _mm256_castsi256_si128(lo), _mm256_castps256_ps128(unit)));
+}
+
 #endif

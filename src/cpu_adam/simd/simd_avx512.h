@@ -296,4 +296,179 @@ ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
+typedef __m512i v_i;
+
+ZOFF_KERNEL_INLINE v_i v_int(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_add(v_i a, v_i b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_sub(v_i a, v_i b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_mul(v_i a, int32_t by)
+{
+    return _mm512_mullo_epi32(a, _mm512_set1_epi32(by));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_down(v_i a, int bits)
+{
+    return _mm512_srli_epi32(a, bits & 31);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
+{
+    return _mm512_max_epi32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
+{
+    return _mm512_min_epu32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
+{
+    return _mm512_maskz_mov_epi32(_mm512_cmple_epi32_mask(a, _mm512_set1_epi32(limit)), x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_bits(v_f x)
+{
+    return _mm512_castps_si512(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_size(v_f x)
+{
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_bits(v_i bits)
+{
+    return _mm512_castsi512_ps(bits);
+}
+
+/* Sixteen numbers of 3 bytes: four go to each quarter of the register, and their bytes to the places there. */
+ZOFF_KERNEL_INLINE v_i v_load_int(const char *p, unsigned width)
+{
+    if (width == 1)
+        return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    if (width == 4)
+        return _mm512_loadu_si512(p);
+    const __m512i quarters = _mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0);
+    const __m512i spread = _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11));
+    const __m512i bytes = _mm512_permutexvar_epi32(quarters, _mm512_maskz_loadu_epi32(0x0fff, p));
+    return _mm512_srai_epi32(_mm512_shuffle_epi8(bytes, spread), 8);
+}
+
+ZOFF_KERNEL_INLINE void v_store_int(char *p, v_i x, unsigned width)
+{
+    if (width == 1) {
+        _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
+    } else if (width == 4) {
+        _mm512_storeu_si512(p, x);
+    } else {
+        const __m512i together = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0);
+        const __m512i pack = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+        _mm512_mask_storeu_epi32(p, 0x0fff, _mm512_permutexvar_epi32(together, _mm512_shuffle_epi8(x, pack)));
+    }
+}
+
+/* Integers of 16 bits, twice as many as lanes. As upper halves they become two registers: four elements of each eight, and the
+ * others. */
+#define ZOFF_SIMD_HALVES
+typedef __m512i v_h;
+
+ZOFF_KERNEL_INLINE v_h v_halves(int16_t x)
+{
+    return _mm512_set1_epi16(x);
+}
+
+ZOFF_KERNEL_INLINE v_h v_load_h(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_load_bytes(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+ZOFF_KERNEL_INLINE void v_halves_store_bytes(uint8_t *p, v_h x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi16_epi8(x));
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_size(v_h x)
+{
+    return _mm512_and_si512(x, _mm512_set1_epi16(0x7fff));
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_max(v_h a, v_h b)
+{
+    return _mm512_max_epi16(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_add(v_h a, v_h b)
+{
+    return _mm512_add_epi16(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_sub(v_h a, v_h b)
+{
+    return _mm512_sub_epi16(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_mul(v_h a, int16_t by)
+{
+    return _mm512_mullo_epi16(a, _mm512_set1_epi16(by));
+}
+
+ZOFF_KERNEL_INLINE v_h v_halves_down(v_h a, int bits)
+{
+    return _mm512_srli_epi16(a, bits & 15);
+}
+
+ZOFF_KERNEL_INLINE bool v_halves_any_above(v_h a, int16_t limit)
+{
+    return _mm512_cmpgt_epi16_mask(a, _mm512_set1_epi16(limit)) != 0;
+}
+
+ZOFF_KERNEL_INLINE void v_halves_widen(v_h x, v_i *a, v_i *b)
+{
+    *a = _mm512_unpacklo_epi16(_mm512_setzero_si512(), x);
+    *b = _mm512_unpackhi_epi16(_mm512_setzero_si512(), x);
+}
+
+ZOFF_KERNEL_INLINE void v_halves_in_order(v_i *a, v_i *b)
+{
+    const v_i first = _mm512_permutex2var_epi64(*a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), *b);
+    *b = _mm512_permutex2var_epi64(*a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), *b);
+    *a = first;
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_int(v_i a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+ZOFF_KERNEL_INLINE __m256 v_digits_half(__m256i hi, __m256i lo, __m256 unit)
+{
+    const __m512d sum = _mm512_fmadd_pd(_mm512_cvtepi32_pd(lo), _mm512_set1_pd(0x1p-20), _mm512_cvtepi32_pd(hi));
+    return _mm512_cvtpd_ps(_mm512_mul_pd(sum, _mm512_cvtps_pd(unit)));
+}
+
+ZOFF_KERNEL_INLINE v_f v_digits(v_i hi, v_i lo, v_f unit)
+{
+    const __m256 low = v_digits_half(_mm512_castsi512_si256(hi), _mm512_castsi512_si256(lo), _mm512_castps512_ps256(unit));
+    const __m256 high =
+        v_digits_half(_mm512_extracti64x4_epi64(hi, 1), _mm512_extracti64x4_epi64(lo, 1), _mm512_extractf32x8_ps(unit, 1));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+
 #endif

@@ -179,4 +179,100 @@ ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
     return vbslq_f32(vceqq_f32(a, a), sign, a);
 }
 
+typedef int32x4_t v_i;
+
+ZOFF_KERNEL_INLINE v_i v_int(int32_t x)
+{
+    return vdupq_n_s32(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_add(v_i a, v_i b)
+{
+    return vaddq_s32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_sub(v_i a, v_i b)
+{
+    return vsubq_s32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_mul(v_i a, int32_t by)
+{
+    return vmulq_n_s32(a, by);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_down(v_i a, int bits)
+{
+    return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vdupq_n_s32(-bits)));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
+{
+    return vmaxq_s32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
+{
+    return vreinterpretq_s32_u32(vminq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
+{
+    return vandq_s32(x, vreinterpretq_s32_u32(vcleq_s32(a, vdupq_n_s32(limit))));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_bits(v_f x)
+{
+    return vreinterpretq_s32_f32(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_size(v_f x)
+{
+    return vandq_s32(vreinterpretq_s32_f32(x), vdupq_n_s32(0x7fffffff));
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_bits(v_i bits)
+{
+    return vreinterpretq_f32_s32(bits);
+}
+
+ZOFF_KERNEL_INLINE v_i v_load_int(const char *p, unsigned width)
+{
+    static const uint8_t spread[] = {255, 0, 1, 2, 255, 3, 4, 5, 255, 6, 7, 8, 255, 9, 10, 11};
+    static const uint8_t bytes[] = {0, 255, 255, 255, 1, 255, 255, 255, 2, 255, 255, 255, 3, 255, 255, 255};
+    uint8_t from[16] = {0};
+    memcpy(from, p, QUAD_LANES * (size_t)width);
+    const uint8x16_t x = vld1q_u8(from);
+    return width == 4   ? vreinterpretq_s32_u8(x)
+           : width == 3 ? vshrq_n_s32(vreinterpretq_s32_u8(vqtbl1q_u8(x, vld1q_u8(spread))), 8)
+                        : vreinterpretq_s32_u8(vqtbl1q_u8(x, vld1q_u8(bytes)));
+}
+
+ZOFF_KERNEL_INLINE void v_store_int(char *p, v_i x, unsigned width)
+{
+    static const uint8_t pack[] = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 255, 255, 255, 255};
+    static const uint8_t bytes[] = {0, 4, 8, 12, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    const uint8x16_t from = vreinterpretq_u8_s32(x);
+    uint8_t to[16];
+    vst1q_u8(to, width == 4 ? from : vqtbl1q_u8(from, vld1q_u8(width == 3 ? pack : bytes)));
+    memcpy(p, to, QUAD_LANES * (size_t)width);
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_int(v_i a)
+{
+    return vcvtq_f32_s32(a);
+}
+
+ZOFF_KERNEL_INLINE float32x2_t v_digits_half(int32x2_t hi, int32x2_t lo, float32x2_t unit)
+{
+    const float64x2_t small = vcvtq_f64_s64(vmovl_s32(lo)), large = vcvtq_f64_s64(vmovl_s32(hi));
+    return vcvt_f32_f64(vmulq_f64(vfmaq_f64(large, small, vdupq_n_f64(0x1p-20)), vcvt_f64_f32(unit)));
+}
+
+ZOFF_KERNEL_INLINE v_f v_digits(v_i hi, v_i lo, v_f unit)
+{
+    return vcombine_f32(v_digits_half(vget_low_s32(hi), vget_low_s32(lo), vget_low_f32(unit)),
+                        v_digits_half(vget_high_s32(hi), vget_high_s32(lo), vget_high_f32(unit)));
+}
+
 #endif

@@ -246,4 +246,97 @@ ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)
     return sum.lane[0];
 }
 
+/* ---- exact sums: integers of 32 bits, which wrap around; see body_bins.h ---- */
+
+typedef uint32_t v_i;
+
+ZOFF_KERNEL_INLINE v_i v_int(int32_t x)
+{
+    return (v_i)x;
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_add(v_i a, v_i b)
+{
+    return a + b;
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_sub(v_i a, v_i b)
+{
+    return a - b;
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_mul(v_i a, int32_t by)
+{
+    return a * (uint32_t)by;
+}
+
+/* Bits come down from above as zeros. */
+ZOFF_KERNEL_INLINE v_i v_int_down(v_i a, int bits)
+{
+    return a >> bits;
+}
+
+/* The larger of signed numbers. */
+ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
+{
+    return (int32_t)a > (int32_t)b ? a : b;
+}
+
+/* The smaller of numbers without sign. */
+ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
+{
+    return a < b ? a : b;
+}
+
+/* 0 where a, a signed number, is above the limit, and x elsewhere. */
+ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
+{
+    return (int32_t)a > limit ? 0 : x;
+}
+
+/* The bits of a float, and those of its magnitude. */
+ZOFF_KERNEL_INLINE v_i v_int_bits(v_f x)
+{
+    v_i bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_size(v_f x)
+{
+    return v_int_bits(x) & 0x7fffffffu;
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_bits(v_i bits)
+{
+    v_f x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Whole registers of integers of 1 (without sign), 3 or 4 bytes, at any address. Stores drop the upper bits. */
+ZOFF_KERNEL_INLINE v_i v_load_int(const char *p, unsigned width)
+{
+    v_i x = 0;
+    memcpy(&x, p, width);
+    return width == 3 ? (v_i)((int32_t)(x << 8) >> 8) : x;
+}
+
+ZOFF_KERNEL_INLINE void v_store_int(char *p, v_i x, unsigned width)
+{
+    memcpy(p, &x, width);
+}
+
+/* The nearest floats. */
+ZOFF_KERNEL_INLINE v_f v_from_int(v_i a)
+{
+    return (float)(int32_t)a;
+}
+
+/* (hi + lo 2^-20) * unit, a power of two, rounded once: the sum is exact in fp64. */
+ZOFF_KERNEL_INLINE v_f v_digits(v_i hi, v_i lo, v_f unit)
+{
+    return (float)(((int32_t)hi + (int32_t)lo * 0x1p-20) * (double)unit);
+}
+
 #endif

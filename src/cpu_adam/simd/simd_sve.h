@@ -182,4 +182,117 @@ ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
     return svsel_f32(svcmpuo_f32(all, a, a), a, sign);
 }
 
+typedef svint32_t v_i;
+
+ZOFF_KERNEL_INLINE v_i v_int(int32_t x)
+{
+    return svdup_n_s32(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_add(v_i a, v_i b)
+{
+    return svadd_s32_x(svptrue_b32(), a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_sub(v_i a, v_i b)
+{
+    return svsub_s32_x(svptrue_b32(), a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_mul(v_i a, int32_t by)
+{
+    return svmul_n_s32_x(svptrue_b32(), a, by);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_down(v_i a, int bits)
+{
+    return svreinterpret_s32_u32(svlsr_n_u32_x(svptrue_b32(), svreinterpret_u32_s32(a), (uint32_t)bits));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
+{
+    return svmax_s32_x(svptrue_b32(), a, b);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
+{
+    return svreinterpret_s32_u32(svmin_u32_x(svptrue_b32(), svreinterpret_u32_s32(a), svreinterpret_u32_s32(b)));
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
+{
+    return svsel_s32(svcmpgt_n_s32(svptrue_b32(), a, limit), svdup_n_s32(0), x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_bits(v_f x)
+{
+    return svreinterpret_s32_f32(x);
+}
+
+ZOFF_KERNEL_INLINE v_i v_int_size(v_f x)
+{
+    return svand_n_s32_x(svptrue_b32(), svreinterpret_s32_f32(x), 0x7fffffff);
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_bits(v_i bits)
+{
+    return svreinterpret_f32_s32(bits);
+}
+
+/* Numbers of 3 bytes are three vectors of bytes, of which the first lanes are used. */
+ZOFF_KERNEL_INLINE v_i v_load_int(const char *p, unsigned width)
+{
+    const svbool_t all = svptrue_b32();
+    if (width == 1)
+        return svld1ub_s32(all, (const uint8_t *)p);
+    if (width == 4)
+        return svreinterpret_s32_u8(svld1_u8(svptrue_b8(), (const uint8_t *)p));
+    const svuint8x3_t bytes = svld3_u8(svwhilelt_b8_u64(0, v_lanes()), (const uint8_t *)p);
+    const svuint32_t first = svunpklo_u32(svunpklo_u16(svget3_u8(bytes, 0)));
+    const svuint32_t second = svunpklo_u32(svunpklo_u16(svget3_u8(bytes, 1)));
+    const svuint32_t third = svunpklo_u32(svunpklo_u16(svget3_u8(bytes, 2)));
+    const svuint32_t upper = svorr_u32_x(all, svlsl_n_u32_x(all, third, 24), svlsl_n_u32_x(all, second, 16));
+    return svasr_n_s32_x(all, svreinterpret_s32_u32(svorr_u32_x(all, upper, svlsl_n_u32_x(all, first, 8))), 8);
+}
+
+/* The lowest byte of each lane, in the first lanes of bytes. */
+ZOFF_KERNEL_INLINE svuint8_t v_low_bytes(svuint32_t x)
+{
+    const svuint8_t halves = svuzp1_u8(svreinterpret_u8_u32(x), svreinterpret_u8_u32(x));
+    return svuzp1_u8(halves, halves);
+}
+
+ZOFF_KERNEL_INLINE void v_store_int(char *p, v_i x, unsigned width)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t bits = svreinterpret_u32_s32(x);
+    if (width == 1)
+        svst1b_u32(all, (uint8_t *)p, bits);
+    else if (width == 4)
+        svst1_u8(svptrue_b8(), (uint8_t *)p, svreinterpret_u8_s32(x));
+    else
+        svst3_u8(svwhilelt_b8_u64(0, v_lanes()), (uint8_t *)p,
+                 svcreate3_u8(v_low_bytes(bits), v_low_bytes(svlsr_n_u32_x(all, bits, 8)),
+                              v_low_bytes(svlsr_n_u32_x(all, bits, 16))));
+}
+
+ZOFF_KERNEL_INLINE v_f v_from_int(v_i a)
+{
+    return svcvt_f32_s32_x(svptrue_b32(), a);
+}
+
+/* Conversions between fp32 and fp64 use the even lanes of fp32. */
+ZOFF_KERNEL_INLINE v_f v_digits_half(svint64_t hi, svint64_t lo, v_f unit)
+{
+    const svbool_t all = svptrue_b64();
+    const svfloat64_t sum = svmla_n_f64_x(all, svcvt_f64_s64_x(all, hi), svcvt_f64_s64_x(all, lo), 0x1p-20);
+    return svcvt_f32_f64_x(all, svmul_f64_x(all, sum, svcvt_f64_f32_x(all, unit)));
+}
+
+ZOFF_KERNEL_INLINE v_f v_digits(v_i hi, v_i lo, v_f unit)
+{
+    return svuzp1_f32(v_digits_half(svunpklo_s64(hi), svunpklo_s64(lo), svzip1_f32(unit, unit)),
+                      v_digits_half(svunpkhi_s64(hi), svunpkhi_s64(lo), svzip2_f32(unit, unit)));
+}
+
 #endif
