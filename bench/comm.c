@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
+enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_SUMS = 16, PART_ANY = 31 };
 enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least this many bytes */
 static const size_t MIBS[SIZES] = {1, 16, 64}; /* size of all elements in bf16 */
 
@@ -179,6 +179,88 @@ static void run_races(const bench_part *part)
         bench_close(mark);
     }
 }
+
+/* --- the sums of one rank, in order and exact --- */
+
+enum { TERMS = 8, IN_L2 = 4 << 10, IN_MEMORY = 4 << 20, JOINED_BYTES = 7 };
+enum { ORDERED, EXACT, EXACT_MEMORY, JOIN, ONTO };
+
+static struct {
+    uint16_t *terms;
+    float *out;
+    char *joined, *accumulators;
+} sums;
+
+/* A sum with digits of 3 or 4 bytes. */
+static zoff_bins bins_at(char *at, unsigned width)
+{
+    return (zoff_bins){at, at + (size_t)width * IN_L2, (uint8_t *)at + 2 * (size_t)width * IN_L2, width};
+}
+
+static void add_terms(void *ctx, int which)
+{
+    const size_t count = which == EXACT_MEMORY ? IN_MEMORY : IN_L2, stride = count * sizeof *sums.terms;
+    const zoff_accumulate_piece ordered = {count, sums.out, sums.terms, ZOFF_BF16, true, TERMS, stride, NULL};
+    zoff_bins_piece exact = {.count = count, .first = true, .terms = sums.terms, .dtype = ZOFF_BF16, .stride = stride};
+    zoff_bins parts[TERMS];
+    for (size_t i = 0; i < TERMS; i++)
+        parts[i] = bins_at(sums.joined + i * JOINED_BYTES * IN_L2, 3);
+    exact.out = which == ONTO ? NULL : sums.out;
+    exact.sources = which == JOIN ? 0 : which == ONTO ? 1 : TERMS;
+    if (which == JOIN) {
+        exact.to.width = 3;
+        exact.parts = parts;
+        exact.part_count = TERMS;
+    } else if (which == ONTO) {
+        exact.to = bins_at(sums.accumulators, 4);
+        exact.first = false;
+    }
+    if (which == ORDERED)
+        zoff_adam_accumulate_run(1, &ordered, 1, NULL, NULL);
+    else
+        zoff_adam_bins_run(1, &exact, 1, NULL, NULL);
+}
+
+static void run_sums(const bench_part *part)
+{
+    static const race_line LINES[] = {{"ordered", "8 bf16 terms in L2, a chain in fp32", 2, add_terms, ORDERED},
+                                      {"exact", "the same terms, exact", 2, add_terms, EXACT},
+                                      {"exact_memory", "8 bf16 terms in memory, exact", 2, add_terms, EXACT_MEMORY},
+                                      {"join", "8 exact sums of 24 bits in L2", JOINED_BYTES, add_terms, JOIN},
+                                      {"onto", "one bf16 term onto accumulators of 9 bytes in L2", 20, add_terms, ONTO}};
+    race *r = race_open(part->name, "a term or sum of one thread");
+    sums.terms = bench_array((size_t)TERMS * IN_MEMORY * sizeof *sums.terms, true);
+    sums.out = bench_array((size_t)IN_MEMORY * sizeof *sums.out, true);
+    sums.joined = bench_array((size_t)TERMS * JOINED_BYTES * IN_L2, true);
+    sums.accumulators = bench_array((size_t)9 * IN_L2, true);
+    for (size_t i = 0; i < (size_t)TERMS * IN_MEMORY; i++) /* of both signs, over 16 powers of two */
+        sums.terms[i] = (uint16_t)((i * 40503 >> 3 & 0x807f) | (112 + (i * 2654435761u >> 20) % 16) << 7);
+    for (size_t i = 0; i < TERMS; i++) {
+        const zoff_bins_piece piece = {.count = IN_L2,
+                                       .to = bins_at(sums.joined + i * JOINED_BYTES * IN_L2, 3),
+                                       .first = true,
+                                       .terms = sums.terms + i * IN_L2,
+                                       .dtype = ZOFF_BF16,
+                                       .sources = 1};
+        zoff_adam_bins_run(1, &piece, 1, NULL, NULL);
+    }
+    r->sample = sample;
+    r->least = 1;
+    for (size_t i = 0; i < BENCH_COUNT(LINES); i++) {
+        const double count = LINES[i].which == EXACT_MEMORY ? IN_MEMORY : IN_L2;
+        race_add(r, &LINES[i], LINES[i].which == ONTO ? count : TERMS * count, NULL, LINES[i].which == EXACT_MEMORY ? 1 : 200);
+    }
+    race_run(r, (unsigned)bench.rounds, bench.deadline);
+}
+
+/* clang-format off */
+static const bench_asked SUMS[] = {
+    {"exact_vs_ordered", -1, 4, "time of an exact sum of 8 bf16 terms in L2 / of a chain in fp32", "sums", "exact / ordered", 0},
+    {"exact_ns", -1, 0.55, "ns a term, 8 bf16 terms in L2, one thread", "sums", "1e9 * exact / exact.elements", 0},
+    {"exact_memory_ns", -1, 0.42, "the same terms in memory", "sums", "1e9 * exact_memory / exact_memory.elements", 0},
+    {"join_ns", -1, 0.65, "ns a sum of 24 bits that is joined", "sums", "1e9 * join / join.elements", 0},
+    {"onto_ns", -1, 1.1, "ns of one term onto accumulators of 9 bytes", "sums", "1e9 * onto / onto.elements", 0}};
+/* clang-format on */
 
 /* --- a link of a given rate, around the transport of zoff/mpi.h --- */
 
@@ -450,6 +532,8 @@ static void judge(void)
         bench_figures_add(HIDDEN, BENCH_COUNT(HIDDEN));
     if (bench.parts & PART_FETCHES)
         bench_figures_add(FETCHES, BENCH_COUNT(FETCHES));
+    if (bench.parts & PART_SUMS)
+        bench_figures_add(SUMS, BENCH_COUNT(SUMS));
 }
 
 static json_t *describe(FILE *out)
@@ -507,18 +591,18 @@ int main(int argc, char **argv)
 {
     static const bench_option OPTIONS[] = {
         {"over", "NAME", "mpi, or ucx with MASTER_ADDR and MASTER_PORT set (default: mpi)", .text = &over}, {NULL}};
-    static const bench_part PARTS[] = {{"gather", PART_GATHER, run_races, {0.375, 0.375}},
-                                       {"scatter", PART_SCATTER, run_races, {0.375, 0.375}},
-                                       {"hidden", PART_HIDDEN, run_beside, {0.15, 0.15}},
-                                       {"fetches", PART_FETCHES, run_beside, {0.1, 0.1}},
-                                       {NULL}};
+    static const bench_part PARTS[] = {
+        {"gather", PART_GATHER, run_races, {0.375, 0.375}}, {"scatter", PART_SCATTER, run_races, {0.375, 0.375}},
+        {"hidden", PART_HIDDEN, run_beside, {0.15, 0.15}},  {"fetches", PART_FETCHES, run_beside, {0.05, 0.05}},
+        {"sums", PART_SUMS, run_sums, {0.05, 0.05}},        {NULL}};
     static const bench_spec SPEC = {
         .usage =
             "usage: mpirun -n RANKS comm [OPTION]...\n"
             "Times zoff's all_gather and reduce_scatter (an exchange of bf16 pieces, summed in rank order in fp32) over\n"
             "messages beside MPI_Allgather and the faster of two MPI_Reduce_scatter (float; bf16 with an operation of its\n"
             "own) of as many elements. hidden: gradients over a link of 200 MB/s while a timed wait stands for the device\n"
-            "that makes them. fetches: the engine's weights over that link, gathered behind such a wait.\n",
+            "that makes them. fetches: the engine's weights over that link, gathered behind such a wait. sums: one thread\n"
+            "adds gradients in order and exactly.\n",
         .options = OPTIONS,
         .parts = PARTS,
         .full = {PART_ANY, 25, 300},
