@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-LIBRARY_MOST, TABLE_MOST = 1_650_000, 200_000  # bytes
+LIBRARY_MOST, TABLE_MOST = 1_700_000, 200_000  # bytes
 
 
 def text_of(path):
