@@ -82,7 +82,7 @@ static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
                                                                            : ZOFF_F32};
     if (ranks > 1 && ranks <= MOST_RANKS) { /* find what create refuses because of other ranks */
         set_log(false);
-        int result = plan_params(config, ranks, device, &desc, 1, &info);
+        int result = plan_params(config, ranks, 0, device, &desc, 1, &info);
         set_log(true);
         if (result != EXIT_DONE)
             return result;

@@ -4,6 +4,7 @@
  * such memory. */
 #include "dtype.h"
 #include "options.h"
+#include "plan_ranks.h"
 #include "verbs.h"
 
 #include <ctype.h>
@@ -29,6 +30,7 @@ typedef struct plan_options {
     double elements, tbw; /* elements of the model; write endurance of the drive in terabytes, 0 if it is not given */
     zoff_dtype dtype;
     unsigned ranks;
+    plan_links links;
     bool measures; /* measure the folder as well */
     char **sets;
     int set_count;
@@ -238,8 +240,8 @@ static void print_matrices(const plan_options *o, const zoff_plan_info *info)
            o->ranks > 1 ? ", of one rank" : "");
 }
 
-static int print_plan(const plan_options *o, const zoff_config *config, const zoff_plan_info *info, double stage,
-                      const char *optimizer, bool owned)
+static void print_plan(const plan_options *o, const zoff_config *config, const zoff_plan_info *info, double stage,
+                       const char *optimizer, bool owned)
 {
     const bool nvme = info->tier == ZOFF_TIER_NVME;
     const char *folder = first_folder(config);
@@ -262,7 +264,6 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
                floor(o->tbw * 1e12 / (double)info->step_write_bytes));
     else if (o->tbw > 0)
         printf("\nno step writes to a drive\n");
-    return finish_output();
 }
 
 bool drop_matrix_names(zoff_config *config)
@@ -271,25 +272,67 @@ bool drop_matrix_names(zoff_config *config)
            zoff_config_set(config, "zoff.adam_params", "null") == 0 && zoff_config_set(config, "zoff.muon_rows", "null") == 0;
 }
 
-/* Plan on rank 0 of a group of threads. The other ranks of the group do nothing, because a plan needs no exchange. */
-int plan_params(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *params, size_t count,
-                zoff_plan_info *info)
+/* ---- a rank of others that do not exist ---- */
+
+static int nobody_send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **request)
 {
+    *request = NULL;
+    return 0;
+}
+
+static int nobody_receive(void *ctx, unsigned from, int tag, void *data, size_t bytes, void **request)
+{
+    *request = ctx;
+    return 0;
+}
+
+/* Nothing arrives, so the only receives that end are those that are canceled. */
+static int nobody_test(void *ctx, void **request)
+{
+    return !*request || *(bool *)ctx;
+}
+
+static int nobody_cancel(void *ctx, void **request)
+{
+    *(bool *)ctx = true;
+    return 0;
+}
+
+static const char *nobody_error(void *ctx)
+{
+    return "";
+}
+
+static void nobody_close(void *ctx, int clean) {}
+
+/* A plan needs no exchange, so the other ranks need not exist. */
+int plan_params(zoff_config *config, unsigned ranks, unsigned node_ranks, zoff_accel *device, const zoff_param_desc *params,
+                size_t count, zoff_plan_info *info)
+{
+    bool is_closing = false;
     zoff_engine *e = NULL;
-    zoff_comm **comms = calloc(ranks, sizeof *comms);
-    if (!comms)
-        return failed("out of memory for %u ranks", ranks);
-    bool works = ranks == 1 || zoff_comm_open_threads(NULL, ranks, comms) == 0;
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comms[0], .accel = device};
+    zoff_comm *comm = NULL;
+    const zoff_comm_transport nobody = {.struct_size = sizeof nobody,
+                                        .name = "plan",
+                                        .ctx = &is_closing,
+                                        .size = ranks,
+                                        .node_ranks = node_ranks,
+                                        .send = nobody_send,
+                                        .receive = nobody_receive,
+                                        .test = nobody_test,
+                                        .cancel = nobody_cancel,
+                                        .error = nobody_error,
+                                        .close = nobody_close,
+                                        .any_thread = 1};
+    bool works = ranks == 1 || zoff_comm_open_transport(NULL, &nobody, &comm) == 0;
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comm, .accel = device};
     works = works && drop_matrix_names(config) && zoff_engine_create(&opts, &e) == 0;
     for (size_t i = 0; i < count && works; i++)
         works = zoff_engine_add_param(e, &params[i], NULL) == 0;
     works = works && zoff_engine_plan(e, info) == 0;
     int result = works ? EXIT_DONE : library_error();
     zoff_engine_destroy(e);
-    for (unsigned i = 0; i < ranks; i++)
-        zoff_comm_close(comms[i]);
-    free(comms);
+    zoff_comm_close(comm);
     return result;
 }
 
@@ -304,9 +347,18 @@ static int check_matrices(const plan_options *o, const char *optimizer)
                         o->elements);
 }
 
+/* A model, which is planned for several numbers of ranks. */
+typedef struct plan_input {
+    const plan_options *o;
+    zoff_config *config;
+    bool owned;
+} plan_input;
+
 /* Plan the matrices as slices of one parameter for each shape, and all other elements as another parameter. */
-static int plan_model(const plan_options *o, zoff_config *config, bool owned, zoff_plan_info *info)
+static int plan_model(const void *model, unsigned ranks, unsigned node_ranks, zoff_plan_info *info)
 {
+    const plan_options *o = ((const plan_input *)model)->o;
+    const bool owned = ((const plan_input *)model)->owned;
     const size_t rest = (size_t)(o->elements - matrix_elements(o));
     zoff_param_desc *params = calloc(o->shape_count + 1, sizeof *params);
     if (!params)
@@ -322,16 +374,30 @@ static int plan_model(const plan_options *o, zoff_config *config, bool owned, zo
         params[i].dtype = o->dtype;
         params[i].engine_owned = owned;
     }
-    const int result = plan_params(config, o->ranks, NULL, params, o->shape_count + (rest > 0), info);
+    const int result =
+        plan_params(((const plan_input *)model)->config, ranks, node_ranks, NULL, params, o->shape_count + (rest > 0), info);
     free(params);
     return result;
+}
+
+static int plan_once(const plan_input *input, double stage, const char *optimizer)
+{
+    zoff_plan_info info = {.struct_size = sizeof info};
+    const plan_options *o = input->o;
+    int result = plan_model(input, o->ranks, o->links.node_ranks, &info);
+    if (result != EXIT_DONE)
+        return result;
+    print_plan(o, input->config, &info, stage, optimizer, input->owned);
+    if (o->links.node_ranks)
+        result = print_traffic(&o->links, o->ranks, &info, input->config, plan_model, input);
+    const int printed = finish_output();
+    return result == EXIT_DONE ? printed : result;
 }
 
 /* Resolve once for the warnings about the file. Afterwards remove the schedule, which a plan does not need, and drop log lines
  * about training. */
 static int plan(const plan_options *o, zoff_config *config)
 {
-    zoff_plan_info info = {.struct_size = sizeof info};
     const char *device = NULL, *optimizer = NULL;
     double stage = 0;
     if (zoff_config_resolve(config, o->ranks) < 0 || zoff_config_set(config, "scheduler.type", "null") < 0 ||
@@ -340,13 +406,15 @@ static int plan(const plan_options *o, zoff_config *config)
         zoff_config_string(config, "optimizer.type", &optimizer) < 0 ||
         zoff_config_number(config, "zero_optimization.stage", &stage) < 0)
         return library_error();
-    const bool owned = device && strcmp(device, "none") != 0;
+    const plan_input input = {.o = o, .config = config, .owned = device && strcmp(device, "none") != 0};
     set_log(false);
     int result = check_matrices(o, optimizer);
-    if (result == EXIT_DONE)
-        result = plan_model(o, config, owned, &info);
-    if (result == EXIT_DONE)
-        result = print_plan(o, config, &info, stage, optimizer, owned);
+    if (result == EXIT_DONE && o->links.sweeps && zoff_config_set(config, "train_batch_size", "auto") < 0)
+        result = library_error();
+    if (result == EXIT_DONE && o->links.sweeps)
+        result = print_sweep(&o->links, o->ranks, config, plan_model, &input);
+    else if (result == EXIT_DONE)
+        result = plan_once(&input, stage, optimizer);
     set_log(true);
     return result;
 }
@@ -420,6 +488,57 @@ static int read_matrices(plan_options *o, const char *text)
     return EXIT_DONE;
 }
 
+/* Options with the place of their value. */
+static const struct {
+    const char *option;
+    size_t at;
+} LINKS[] = {{"--link-intra", offsetof(plan_links, intra)},
+             {"--link-inter", offsetof(plan_links, inter)},
+             {"--message-us", offsetof(plan_links, message_us)},
+             {"--compute-seconds", offsetof(plan_links, compute_seconds)}};
+enum { LINK_COUNT = sizeof LINKS / sizeof LINKS[0] };
+
+static int read_rate(const char *option, const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return *end || end == text || !(*out > 0 && *out <= 1e9)
+               ? usage_error("%s needs a number above 0, not \"%s\"", option, text)
+               : EXIT_DONE;
+}
+
+static int read_node(const char *text, unsigned *out)
+{
+    char *end;
+    const unsigned long ranks = strtoul(text, &end, 10);
+    if (*end || !isdigit((unsigned char)*text) || ranks == 0 || ranks > MOST_RANKS)
+        return usage_error("--ranks-per-node needs a number from 1 to %d, not \"%s\"", MOST_RANKS, text);
+    *out = (unsigned)ranks;
+    return EXIT_DONE;
+}
+
+/* Check the options of links together. */
+static int check_links(plan_options *o, bool asks)
+{
+    if (!o->links.node_ranks)
+        return asks || o->links.sweeps
+                   ? usage_error("plan: %s needs --ranks-per-node N, --link-intra GB/s and --link-inter GB/s",
+                                 o->links.sweeps ? "--sweep" : "the time of links")
+                   : EXIT_DONE;
+    if (!(o->links.intra > 0) || !(o->links.inter > 0))
+        return usage_error("plan: --ranks-per-node needs --link-intra and --link-inter, the GB/s of a rank within its node and "
+                           "to others");
+    if (o->links.sweeps && o->ranks == 1)
+        o->ranks = MOST_RANKS;
+    if (o->ranks == 1)
+        return usage_error("plan: --ranks-per-node is for several ranks: add --ranks N");
+    return o->links.sweeps || o->ranks % o->links.node_ranks == 0
+               ? EXIT_DONE
+               : usage_error("plan: nodes of %u ranks do not divide %u ranks, and unequal nodes exchange as if each rank were "
+                             "a node: choose another --ranks, or --ranks-per-node 1",
+                             o->links.node_ranks, o->ranks);
+}
+
 static int read_option(plan_options *o, const char *option, char *value)
 {
     if (strcmp(option, "--matrices") == 0)
@@ -433,6 +552,12 @@ static int read_option(plan_options *o, const char *option, char *value)
         return result == EXIT_DONE && o->ranks > MOST_RANKS
                    ? usage_error("plan: --ranks is at most %d, not %u", MOST_RANKS, o->ranks)
                    : result;
+    }
+    if (strcmp(option, "--ranks-per-node") == 0)
+        return read_node(value, &o->links.node_ranks);
+    for (size_t i = 0; i < LINK_COUNT; i++) {
+        if (strcmp(option, LINKS[i].option) == 0)
+            return read_rate(option, value, (double *)((char *)&o->links + LINKS[i].at));
     }
     if (strcmp(option, "--dtype") == 0)
         return option_dtype(value, &o->dtype);
@@ -448,6 +573,8 @@ static int read_and_run(plan_options *o, int argc, char **argv)
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--measure") == 0) {
             o->measures = true;
+        } else if (strcmp(argv[i], "--sweep") == 0) {
+            o->links.sweeps = true;
         } else if (argv[i][0] == '-' && argv[i][1]) {
             if (i + 1 == argc)
                 return usage_error("%s needs a value", argv[i]);
@@ -465,12 +592,15 @@ static int read_and_run(plan_options *o, int argc, char **argv)
         return usage_error("plan needs a file");
     if (o->elements < 1)
         o->elements = matrix_elements(o);
+    const int result = check_links(o, o->links.intra > 0 || o->links.inter > 0 || o->links.compute_seconds > 0);
+    if (result != EXIT_DONE)
+        return result;
     return o->elements >= 1 ? run(o) : usage_error("plan needs --elements N, the number of parameters");
 }
 
 int verb_plan(int argc, char **argv)
 {
-    plan_options o = {.dtype = ZOFF_BF16, .ranks = 1, .sets = argv};
+    plan_options o = {.dtype = ZOFF_BF16, .ranks = 1, .links.message_us = 3, .sets = argv};
     const int result = read_and_run(&o, argc, argv);
     free(o.matrices);
     return result;

@@ -57,10 +57,11 @@ int open_config(const char *path, char **sets, int set_count, zoff_config **out)
 int read_ranks(const char *text, unsigned *out);
 
 /* plan.c: plan parameters with an engine that is never sealed, so nothing is allocated and no folder is touched. The engine
- * is rank 0 of `ranks`, at most MOST_RANKS. `device` may be NULL.  @return the exit status */
-enum { MOST_RANKS = 1024 };
-int plan_params(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *params, size_t count,
-                zoff_plan_info *info);
+ * is rank 0 of `ranks`, at most MOST_RANKS, in nodes of `node_ranks`; 0: unknown. `device` may be NULL.  @return the exit
+ * status */
+enum { MOST_RANKS = 16384 };
+int plan_params(zoff_config *config, unsigned ranks, unsigned node_ranks, zoff_accel *device, const zoff_param_desc *params,
+                size_t count, zoff_plan_info *info);
 
 /* Remove the names of matrices from a configuration, because an engine of other parameters refuses them. */
 bool drop_matrix_names(zoff_config *config);

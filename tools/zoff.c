@@ -77,11 +77,15 @@ static const struct {
     {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
     {"plan", verb_plan,
      "FILE --elements N [--matrices RxC[*N],...] [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure]\n"
+     "      [--ranks-per-node G --link-intra GB/s --link-inter GB/s [--message-us 3] [--compute-seconds S] [--sweep]]\n"
      "      [--set KEY=VALUE]...",
      "print how much memory and disk a model of N parameters (7e9, 7B, 350M) needs on each rank, and whether this machine has\n"
      "      it. Also print the time of a step, from a short measurement of the update. With --measure, measure the folder,\n"
      "      too, for two seconds. With --tbw, print how many steps a drive with an endurance of TB terabytes lasts. Option\n"
-     "      --matrices says which of the elements are matrices for optimizer.type Muon: N of R rows and C columns"},
+     "      --matrices says which of the elements are matrices for optimizer.type Muon: N of R rows and C columns. Option\n"
+     "      --ranks-per-node prints messages, bytes and seconds of a step over links of these rates, which are those of a\n"
+     "      rank, by each route. Option --compute-seconds is the program's own time of a step. Option --sweep prints CSV for\n"
+     "      1, 2, 4, ... ranks"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
     {"schema", verb_schema, "", "print a JSON Schema of the configuration, for editors"},
     {"selftest", verb_selftest, "[FOLDER]",

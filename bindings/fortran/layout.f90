@@ -18,6 +18,7 @@ program layout
    type(zoff_nccl_opts), target :: the_nccl_opts
    type(zoff_engine_opts), target :: the_engine_opts
    type(zoff_param_desc), target :: the_param_desc
+   type(zoff_plan_traffic), target :: the_plan_traffic
    type(zoff_plan_info), target :: the_plan_info
    type(zoff_optimizer_tensor), target :: the_optimizer_tensor
    type(zoff_loss_scaler), target :: the_loss_scaler
@@ -235,7 +236,7 @@ program layout
       int(c_sizeof(the_comm_info%notes)), 8)
    call compare("zoff_comm_info%messages", away(c_loc(the_comm_info%messages), c_loc(the_comm_info)), 64, &
       int(c_sizeof(the_comm_info%messages)), 8)
-   call compare("zoff_comm_transport", 0, 0, int(c_sizeof(the_comm_transport)), 120)
+   call compare("zoff_comm_transport", 0, 0, int(c_sizeof(the_comm_transport)), 128)
    call compare("zoff_comm_transport%struct_size", away(c_loc(the_comm_transport%struct_size), &
       c_loc(the_comm_transport)), 0, int(c_sizeof(the_comm_transport%struct_size)), 8)
    call compare("zoff_comm_transport%name", away(c_loc(the_comm_transport%name), c_loc(the_comm_transport)), 8, &
@@ -268,6 +269,8 @@ program layout
       c_loc(the_comm_transport)), 104, int(c_sizeof(the_comm_transport%any_thread)), 4)
    call compare("zoff_comm_transport%world_size", away(c_loc(the_comm_transport%world_size), &
       c_loc(the_comm_transport)), 112, int(c_sizeof(the_comm_transport%world_size)), 8)
+   call compare("zoff_comm_transport%node_ranks", away(c_loc(the_comm_transport%node_ranks), &
+      c_loc(the_comm_transport)), 120, int(c_sizeof(the_comm_transport%node_ranks)), 4)
    call compare("zoff_nccl_opts", 0, 0, int(c_sizeof(the_nccl_opts)), 64)
    call compare("zoff_nccl_opts%struct_size", away(c_loc(the_nccl_opts%struct_size), c_loc(the_nccl_opts)), 0, &
       int(c_sizeof(the_nccl_opts%struct_size)), 8)
@@ -361,7 +364,16 @@ program layout
       int(c_sizeof(the_param_desc%matrix_rows)), 8)
    call compare("zoff_param_desc%matrix_row_count", away(c_loc(the_param_desc%matrix_row_count), &
       c_loc(the_param_desc)), 128, int(c_sizeof(the_param_desc%matrix_row_count)), 8)
-   call compare("zoff_plan_info", 0, 0, int(c_sizeof(the_plan_info)), 216)
+   call compare("zoff_plan_traffic", 0, 0, int(c_sizeof(the_plan_traffic)), 32)
+   call compare("zoff_plan_traffic%sent_bytes", away(c_loc(the_plan_traffic%sent_bytes), c_loc(the_plan_traffic)), &
+      0, int(c_sizeof(the_plan_traffic%sent_bytes)), 8)
+   call compare("zoff_plan_traffic%node_bytes", away(c_loc(the_plan_traffic%node_bytes), c_loc(the_plan_traffic)), &
+      8, int(c_sizeof(the_plan_traffic%node_bytes)), 8)
+   call compare("zoff_plan_traffic%notes", away(c_loc(the_plan_traffic%notes), c_loc(the_plan_traffic)), 16, &
+      int(c_sizeof(the_plan_traffic%notes)), 8)
+   call compare("zoff_plan_traffic%messages", away(c_loc(the_plan_traffic%messages), c_loc(the_plan_traffic)), 24, &
+      int(c_sizeof(the_plan_traffic%messages)), 8)
+   call compare("zoff_plan_info", 0, 0, int(c_sizeof(the_plan_info)), 360)
    call compare("zoff_plan_info%struct_size", away(c_loc(the_plan_info%struct_size), c_loc(the_plan_info)), 0, &
       int(c_sizeof(the_plan_info%struct_size)), 8)
    call compare("zoff_plan_info%tier", away(c_loc(the_plan_info%tier), c_loc(the_plan_info)), 8, &
@@ -418,6 +430,20 @@ program layout
       int(c_sizeof(the_plan_info%matrix_flop)), 8)
    call compare("zoff_plan_info%matrix_bytes", away(c_loc(the_plan_info%matrix_bytes), c_loc(the_plan_info)), 208, &
       int(c_sizeof(the_plan_info%matrix_bytes)), 8)
+   call compare("zoff_plan_info%reduce", away(c_loc(the_plan_info%reduce), c_loc(the_plan_info)), 216, &
+      int(c_sizeof(the_plan_info%reduce)), 32)
+   call compare("zoff_plan_info%report", away(c_loc(the_plan_info%report), c_loc(the_plan_info)), 248, &
+      int(c_sizeof(the_plan_info%report)), 32)
+   call compare("zoff_plan_info%gather", away(c_loc(the_plan_info%gather), c_loc(the_plan_info)), 280, &
+      int(c_sizeof(the_plan_info%gather)), 32)
+   call compare("zoff_plan_info%fetch", away(c_loc(the_plan_info%fetch), c_loc(the_plan_info)), 312, &
+      int(c_sizeof(the_plan_info%fetch)), 32)
+   call compare("zoff_plan_info%exact_sums", away(c_loc(the_plan_info%exact_sums), c_loc(the_plan_info)), 344, &
+      int(c_sizeof(the_plan_info%exact_sums)), 4)
+   call compare("zoff_plan_info%sum_ranks", away(c_loc(the_plan_info%sum_ranks), c_loc(the_plan_info)), 348, &
+      int(c_sizeof(the_plan_info%sum_ranks)), 4)
+   call compare("zoff_plan_info%sums_once", away(c_loc(the_plan_info%sums_once), c_loc(the_plan_info)), 352, &
+      int(c_sizeof(the_plan_info%sums_once)), 4)
    call compare("zoff_optimizer_tensor", 0, 0, int(c_sizeof(the_optimizer_tensor)), 88)
    call compare("zoff_optimizer_tensor%struct_size", away(c_loc(the_optimizer_tensor%struct_size), &
       c_loc(the_optimizer_tensor)), 0, int(c_sizeof(the_optimizer_tensor%struct_size)), 8)

@@ -437,7 +437,7 @@ module zoff
    !> Point-to-point messages, from which zoff builds its collective operations. An adapter to a network fills this
    !  struct; zoff/mpi.h has the one for MPI.
    type, bind(c) :: zoff_comm_transport
-      integer(c_size_t) :: struct_size = 120
+      integer(c_size_t) :: struct_size = 128
          !< set by ZOFF_COMM_TRANSPORT_INIT
       type(c_ptr) :: name = c_null_ptr
          !< static text, for messages
@@ -471,6 +471,8 @@ module zoff
       integer(c_size_t) :: world_size = 0
          !< all ranks that the network knows, where the program asked for all or some of them; 0: not compared with the
          !  launcher. A world of one rank beside launcher's variables of more is an error
+      integer(c_int) :: node_ranks = 0
+         !< ranks of a node, which are consecutive; 0: not known, so the engine compares hosts
    end type zoff_comm_transport
 
    !> Options of a communicator over NCCL: either `nccl_comm`, or rank, size, device and broadcast.
@@ -605,9 +607,21 @@ module zoff
          !< numbers in `matrix_rows`; 0 where it is NULL
    end type zoff_param_desc
 
-   !> Memory and files of an engine on this rank, by tier. The engine allocates by the same numbers.
+   !> Traffic of this rank with others, as zoff_comm_info counts it.
+   type, bind(c) :: zoff_plan_traffic
+      integer(c_int64_t) :: sent_bytes = 0
+         !< to other ranks
+      integer(c_int64_t) :: node_bytes = 0
+         !< part of sent_bytes to ranks of the same node; all of it where nodes are not known
+      integer(c_int64_t) :: notes = 0
+         !< headers
+      integer(c_int64_t) :: messages = 0
+         !< other messages
+   end type zoff_plan_traffic
+
+   !> Memory, files and traffic of an engine on this rank. The engine allocates by the same numbers.
    type, bind(c) :: zoff_plan_info
-      integer(c_size_t) :: struct_size = 216
+      integer(c_size_t) :: struct_size = 360
          !< set by ZOFF_PLAN_INFO_INIT
       integer(c_int) :: tier = 0
          !< tier of the states
@@ -674,6 +688,20 @@ module zoff
          !  its share of them
       integer(c_int64_t) :: matrix_bytes = 0
          !< Muon: DRAM for directions of matrices and for their products. Part of memory_bytes
+      type(zoff_plan_traffic) :: reduce
+         !< of a step of all micro-batches: gradients
+      type(zoff_plan_traffic) :: report
+         !< of a step: decisions, such as which slices take part, and the norm
+      type(zoff_plan_traffic) :: gather
+         !< of a step that updates every parameter: weights, or sums at stage 0, and matrices
+      type(zoff_plan_traffic) :: fetch
+         !< of one fetch of each slice of engine-owned weights, as far as ranks have parts of them
+      integer(c_int) :: exact_sums = 0
+         !< not 0: sums of gradients are exact
+      integer(c_int) :: sum_ranks = 0
+         !< gradients take two hops, within nodes of so many ranks and between them; 0 or 1: one hop
+      integer(c_int) :: sums_once = 0
+         !< not 0: the second hop is once a step, and not in each micro-batch
    end type zoff_plan_info
 
    !> One tensor of a step. All arrays have `count` elements, need only their element's alignment, and must not overlap.

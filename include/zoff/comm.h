@@ -96,8 +96,9 @@ typedef struct zoff_comm_transport {
     const char *failure; /**< reason why there is no transport, in which case nothing else is read; NULL: there is one */
     int any_thread; /**< not 0 if any thread may call the functions, one at a time, while others of the program run. Needed for
                        zoff_engine_opts.progress_thread */
-    size_t world_size; /**< all ranks that the network knows, where the program asked for all or some of them; 0: not compared
-                            with the launcher. A world of one rank beside launcher's variables of more is an error */
+    size_t world_size;   /**< all ranks that the network knows, where the program asked for all or some of them; 0: not compared
+                              with the launcher. A world of one rank beside launcher's variables of more is an error */
+    unsigned node_ranks; /**< ranks of a node, which are consecutive; 0: not known, so the engine compares hosts */
 } zoff_comm_transport;
 #define ZOFF_COMM_TRANSPORT_INIT ZOFF_SIZED(zoff_comm_transport)
 

@@ -109,7 +109,15 @@ typedef struct zoff_param_desc {
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 
-/** Memory and files of an engine on this rank, by tier. The engine allocates by the same numbers. */
+/** Traffic of this rank with others, as zoff_comm_info counts it. */
+typedef struct zoff_plan_traffic {
+    uint64_t sent_bytes; /**< to other ranks */
+    uint64_t node_bytes; /**< part of sent_bytes to ranks of the same node; all of it where nodes are not known */
+    uint64_t notes;      /**< headers */
+    uint64_t messages;   /**< other messages */
+} zoff_plan_traffic;
+
+/** Memory, files and traffic of an engine on this rank. The engine allocates by the same numbers. */
 typedef struct zoff_plan_info {
     size_t struct_size;         /**< set by ZOFF_PLAN_INFO_INIT */
     zoff_tier tier;             /**< tier of the states */
@@ -154,6 +162,13 @@ typedef struct zoff_plan_info {
     uint64_t matrix_flop;  /**< Muon: floating-point operations of a step that orthogonalizes all matrices, on this rank: from
                               stage 1 on, its share of them */
     uint64_t matrix_bytes; /**< Muon: DRAM for directions of matrices and for their products. Part of memory_bytes */
+    zoff_plan_traffic reduce; /**< of a step of all micro-batches: gradients */
+    zoff_plan_traffic report; /**< of a step: decisions, such as which slices take part, and the norm */
+    zoff_plan_traffic gather; /**< of a step that updates every parameter: weights, or sums at stage 0, and matrices */
+    zoff_plan_traffic fetch;  /**< of one fetch of each slice of engine-owned weights, as far as ranks have parts of them */
+    int exact_sums;           /**< not 0: sums of gradients are exact */
+    unsigned sum_ranks;       /**< gradients take two hops, within nodes of so many ranks and between them; 0 or 1: one hop */
+    int sums_once;            /**< not 0: the second hop is once a step, and not in each micro-batch */
 } zoff_plan_info;
 #define ZOFF_PLAN_INFO_INIT ZOFF_SIZED(zoff_plan_info)
 

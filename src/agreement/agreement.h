@@ -153,7 +153,8 @@ zoff_status zoff_agreement_identity_exit(zoff_agreement *a, zoff_status status);
 /* Slices that take part in a step. */
 zoff_status zoff_agreement_participation_open(zoff_agreement *a);
 void zoff_agreement_participation_close(zoff_agreement *a);
-void zoff_agreement_participation_begin(zoff_agreement *a); /* begin a step */
+zoff_comm_call zoff_agreement_participation_call(const zoff_agreement *a); /* the operation, without memory */
+void zoff_agreement_participation_begin(zoff_agreement *a);                /* begin a step */
 /* Find the slices that have a gradient on any rank, and flag them PRESENT.  @return PENDING: not all ranks have answered */
 zoff_status zoff_agreement_participation_poll(zoff_agreement *a);
 uint64_t zoff_agreement_participation_elements(const zoff_agreement *a); /* elements that this rank updates in the step */

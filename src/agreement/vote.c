@@ -242,6 +242,14 @@ void zoff_agreement_participation_close(zoff_agreement *a)
     a->participation.bits = NULL;
 }
 
+zoff_comm_call zoff_agreement_participation_call(const zoff_agreement *a)
+{
+    return (zoff_comm_call){.kind = ZOFF_COMM_GATHER,
+                            .channel = a->channel,
+                            .item = {.about = ZOFF_COMM_ABOUT_PARTICIPATION},
+                            .count = words_of(a) * sizeof *a->participation.bits};
+}
+
 static zoff_status ask(zoff_agreement *a)
 {
     const size_t words = words_of(a);
@@ -249,12 +257,9 @@ static zoff_status ask(zoff_agreement *a)
     memset(own, 0, words * sizeof *own);
     for (size_t i = 0; i < a->model->slice_count; i++)
         own[i / 64] |= (uint64_t)(a->model->flags[i] != 0) << i % 64;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .channel = a->channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_PARTICIPATION},
-                                 .in = own,
-                                 .out = a->participation.bits,
-                                 .count = words * sizeof *own};
+    zoff_comm_call call = zoff_agreement_participation_call(a);
+    call.in = own;
+    call.out = a->participation.bits;
     ZOFF_TRY(zoff_comm_start(a->comm, &call, &a->participation.work));
     a->participation.asked = true;
     return ZOFF_OK;

@@ -133,6 +133,17 @@ void zoff_comm_call_traffic(const zoff_comm *comm, const zoff_comm_call *call, z
     }
 }
 
+void zoff_comm_call_add_traffic(const zoff_comm *comm, const zoff_comm_call *call, zoff_comm_traffic *sum)
+{
+    zoff_comm_traffic t;
+    zoff_comm_call_traffic(comm, call, &t);
+    sum->sent_bytes += t.sent_bytes;
+    sum->received_bytes += t.received_bytes;
+    sum->node_bytes += t.node_bytes;
+    sum->notes += t.notes;
+    sum->messages += t.messages;
+}
+
 enum { NAME_BYTES = 640 };
 
 static void write_name(const zoff_comm *comm, const zoff_comm_work *work, const zoff_comm_theirs *of, char *dst)

@@ -116,6 +116,10 @@ zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm
     ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
                  "zoff_comm_open_transport: the transport lacks its name or one of its functions");
     ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
+    ZOFF_FAIL_IF(
+        t.node_ranks && t.size % t.node_ranks, ZOFF_ERR_INVALID,
+        "zoff_comm_open_transport: nodes of %u ranks do not divide %u ranks: set node_ranks to a number that does, or 0",
+        t.node_ranks, t.size);
     ZOFF_TRY(zoff_comm_world_check(t.name, t.world_size));
     return zoff_comm_messages_open(&known, &t, false, out);
 }

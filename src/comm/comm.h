@@ -375,6 +375,8 @@ typedef struct zoff_comm_traffic {
 
 /* Count it. Reads rank, size, node and message_bytes of `comm` only, so a plan may count for ranks that do not exist. */
 void zoff_comm_call_traffic(const zoff_comm *comm, const zoff_comm_call *call, zoff_comm_traffic *out);
+/* Count it, and add that to `sum`. */
+void zoff_comm_call_add_traffic(const zoff_comm *comm, const zoff_comm_call *call, zoff_comm_traffic *sum);
 /* The messages that carry a piece; 0: it is sent inside of the header. */
 uint64_t zoff_comm_call_messages(size_t bytes, size_t message_bytes);
 
@@ -421,6 +423,9 @@ zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members);
  * rank 0 warns. 1: nodes have 1 rank, and hosts are compared for zoff_comm_info.node_bytes only.
  * @blocks for other ranks  @return ERR_UNSUPPORTED: there are other nodes already, or the back-end has none */
 zoff_status zoff_comm_open_grid(zoff_comm *comm, unsigned node_ranks, zoff_comm_grid *out);
+
+/* The ranks of a node that zoff_comm_open_grid() would find, without asking other ranks; 0: not known. */
+unsigned zoff_comm_known_node(const zoff_comm *comm, unsigned node_ranks);
 
 /* ---- a back-end in a plug-in, which does not link against libzoff ---- */
 

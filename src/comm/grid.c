@@ -128,3 +128,9 @@ zoff_status zoff_comm_open_grid(zoff_comm *comm, unsigned node_ranks, zoff_comm_
     *out = (zoff_comm_grid){.node_ranks = node, .nodes = comm->size / node};
     return ZOFF_OK;
 }
+
+unsigned zoff_comm_known_node(const zoff_comm *comm, unsigned node_ranks)
+{
+    const unsigned node = node_ranks ? node_ranks : comm->node;
+    return node && (comm->flat || comm->size % node) ? 1 : node;
+}

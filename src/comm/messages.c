@@ -811,6 +811,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .size = transport->size,
                           .timeout_seconds = opts->timeout_seconds,
                           .one_thread = !transport->any_thread,
+                          .node = transport->node_ranks,
                           .message_bytes = transport->most_bytes ? transport->most_bytes : MESSAGE_BYTES};
     m->comm.info.backend = transport->name;
     m->is_local = is_local;

@@ -121,6 +121,30 @@ destroy:
     return status;
 }
 
+/* Choose the routes between the nodes. From two nodes on sums are exact by default, because nodes come and go. `has_room`:
+ * for sums that stay on their rank until the last micro-batch. */
+static void choose_sums(zoff_engine *e, bool has_room)
+{
+    zoff_transfer *t = &e->transfer;
+    const zoff_config_values *v = &e->settings.values;
+    if (v->sums == ZOFF_SUMS_AUTO)
+        zoff_transfer_sums_use(t, t->ranks.levels.nodes.nodes > 1 && zoff_transfer_route_may_be_exact(t),
+                               &(zoff_map){.base = NULL});
+    const bool is_wanted = v->between_nodes == ZOFF_BETWEEN_STEP || (v->between_nodes == ZOFF_BETWEEN_AUTO && has_room);
+    t->ranks.levels.may_keep = is_wanted && zoff_transfer_levels_can_keep(t);
+}
+
+/* Before seal: choose the routes, if the nodes are known without other ranks. */
+static void assume_nodes(zoff_engine *e)
+{
+    const unsigned size = zoff_comm_size(e->comm), node_ranks = zoff_comm_known_node(e->comm, e->settings.values.node_ranks);
+    if (size == 1 || !node_ranks)
+        return;
+    e->transfer.ranks.levels.nodes = (zoff_comm_grid){.node_ranks = node_ranks, .nodes = size / node_ranks};
+    choose_sums(e, zoff_transfer_levels_has_room(&e->transfer));
+    zoff_transfer_levels_choose(&e->transfer);
+}
+
 static zoff_status find_ties(zoff_engine *e)
 {
     ZOFF_TRY(zoff_model_ties_find(&e->model));
@@ -142,13 +166,18 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* before seal: ties are found as seal does, then dissolved */
     const bool is_building = e->life.phase == ZOFF_PHASE_BUILDING;
     ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
+    if (is_building)
+        assume_nodes(own);
     const zoff_planning planning = zoff_engine_planning(e);
-    const zoff_status status = zoff_planning_budget_plan(&planning, &plan, &info);
+    zoff_status status = zoff_planning_budget_plan(&planning, &plan, &info);
+    if (status == ZOFF_OK) {
+        status = zoff_engine_traffic(e, &plan, &info);
+        zoff_zero_plan_free(&plan);
+    }
     zoff_model_matrices_tell(&own->model, true);
     if (is_building)
         zoff_model_ties_dissolve(&own->model);
     ZOFF_TRY(status);
-    zoff_zero_plan_free(&plan);
     zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }
@@ -451,21 +480,14 @@ static const char *less_memory(const zoff_engine *e)
                                               : "set offload_optimizer.device to \"nvme\", or raise the limit";
 }
 
-/* Find the nodes, and the default of zoff.reduce_scatter: from two nodes on sums are exact, because nodes come and go. */
 static zoff_status find_nodes(zoff_engine *e)
 {
-    zoff_transfer *t = &e->transfer;
-    const zoff_config_values *v = &e->settings.values;
     if (zoff_comm_size(e->comm) == 1)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_comm_open_grid(e->comm, v->node_ranks, &t->ranks.levels.nodes));
-    if (v->sums == ZOFF_SUMS_AUTO)
-        zoff_transfer_sums_use(t, t->ranks.levels.nodes.nodes > 1 && zoff_transfer_route_may_be_exact(t),
-                               &(zoff_map){.base = NULL});
-    uint64_t has_room = zoff_transfer_levels_has_room(t);
+    ZOFF_TRY(zoff_comm_open_grid(e->comm, e->settings.values.node_ranks, &e->transfer.ranks.levels.nodes));
+    uint64_t has_room = zoff_transfer_levels_has_room(&e->transfer);
     ZOFF_TRY(zoff_agreement_vote_least(&e->agreement.ranks, ZOFF_OK, &has_room, 1));
-    const bool is_wanted = v->between_nodes == ZOFF_BETWEEN_STEP || (v->between_nodes == ZOFF_BETWEEN_AUTO && has_room);
-    t->ranks.levels.may_keep = is_wanted && zoff_transfer_levels_can_keep(t);
+    choose_sums(e, has_room);
     return ZOFF_OK;
 }
 

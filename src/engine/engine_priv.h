@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine_priv.h: the struct of an engine, and the declarations that the files of this room share; step_priv.h is part of it.
  *
- *      life    engine.c create, seal, destroy; options.c; stats.c; progress_thread.c; phase.c
+ *      life    engine.c create, seal, destroy; traffic.c; options.c; stats.c; progress_thread.c; phase.c
  *      calls   params.c parameters, groups, loss scale, lent weights; state_range.c parts of a parameter; overlap.c
  *      step    step.c begin, wait, retry; handover.c gradients; rows.c the rows of a bucket; pipeline.c runs them
  *      rows    admit.c which buckets may borrow; update.c of the host; gate.c norm, clip, skip
@@ -406,6 +406,7 @@ void zoff_engine_stores_end_count(zoff_engine *e);
 /* Commit a step, or a pass. Every rank calls these once its writes are complete; no rank commits before all have called.
  * @blocks yes */
 zoff_status zoff_engine_stores_commit_step(zoff_engine *e);
+zoff_comm_call zoff_engine_stores_commit_call(const zoff_engine *e, zoff_commit_stage stage); /* a barrier of theirs */
 bool zoff_engine_stores_commit_together(const zoff_engine *e); /* several ranks make the same commit */
 /* `own`: the result of this rank's writes. An error on one rank is an error on all. */
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
@@ -438,6 +439,10 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
 /* state_range.c: ranges keep chunks in their slots, and delay writes */
 /* At the end of the engine: commit ranges if the files persist; errors are logged. */
 void zoff_engine_state_range_end(zoff_engine *e);
+
+/* traffic.c */
+/* Add to a plan what this rank sends in a step, and by which route.  @return ERR_NO_MEMORY */
+zoff_status zoff_engine_traffic(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info);
 
 /* stats.c */
 /* Note that a call on an open step begins, and that it returns to the program. The work in between is visible to the

@@ -219,6 +219,15 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e)
     return !isnan(scale) && zoff_speculation_holds(&e->walk.speculation, consts);
 }
 
+zoff_comm_call zoff_engine_gate_vote_call(const zoff_engine *e)
+{
+    return (zoff_comm_call){.kind = ZOFF_COMM_GATHER,
+                            .channel = (zoff_comm_channel *)(uintptr_t)&e->channel,
+                            .item = {.about = ZOFF_COMM_ABOUT_VOTE},
+                            .out = e->gate.votes,
+                            .count = sizeof *e->gate.votes};
+}
+
 /* Send this rank's vote to all, and receive theirs. */
 static zoff_status ask(zoff_engine *e, bool has_failed)
 {
@@ -229,12 +238,8 @@ static zoff_status ask(zoff_engine *e, bool has_failed)
     e->transfer.measure.vote.replicas = zoff_agreement_norm_replicas(&e->agreement);
     e->gate.votes[rank] = e->transfer.measure.vote;
     e->gate.votes[rank].has_failed = has_failed;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .channel = &e->channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_VOTE},
-                                 .in = &e->gate.votes[rank],
-                                 .out = e->gate.votes,
-                                 .count = sizeof *e->gate.votes};
+    zoff_comm_call call = zoff_engine_gate_vote_call(e);
+    call.in = &e->gate.votes[rank];
     return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 

@@ -422,11 +422,17 @@ static zoff_status poll_commit(void *ctx)
     return zoff_comm_poll(e->comm, &e->run.talks.commit);
 }
 
+zoff_comm_call zoff_engine_stores_commit_call(const zoff_engine *e, zoff_commit_stage stage)
+{
+    return (zoff_comm_call){.kind = ZOFF_COMM_BARRIER,
+                            .channel = (zoff_comm_channel *)(uintptr_t)&e->channel,
+                            .item = {.about = ZOFF_COMM_ABOUT_COMMIT, .index = stage}};
+}
+
 /* Start a barrier; `stage`: the one in which this rank waits for it. */
 static zoff_status meet(zoff_engine *e, zoff_commit_stage stage)
 {
-    const zoff_comm_call call = {
-        .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT, .index = stage}};
+    const zoff_comm_call call = zoff_engine_stores_commit_call(e, stage);
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.talks.commit));
     e->run.talks.stage = stage;
     return ZOFF_OK;

@@ -296,6 +296,8 @@ zoff_status zoff_lending_param_cache_set(zoff_lending *l, const zoff_plan_piece 
 /* Before the table of slices exists: whether a gathered slice of `count` elements is persistent. Ask for all slices in their
  * order; `elements` is 0 before the first one. */
 bool zoff_lending_param_cache_persists(const zoff_lending *l, size_t count, size_t *elements);
+/* List all slices, by flag number, as the cache has them for this plan. */
+void zoff_lending_param_cache_list(const zoff_lending *l, const zoff_plan *plan, zoff_cached_slice *out);
 /* How many elements of slices that are not persistent may be whole at a time. */
 uint64_t zoff_lending_param_cache_most(const zoff_lending *l);
 /* Find a place in the arena for a slice. False: no gap is large enough. */
@@ -341,6 +343,9 @@ zoff_status zoff_lending_room_place_ahead(zoff_lending *l, uint32_t number);
 
 /* param_gather.c: slices gathered from the parts of all ranks */
 zoff_status zoff_lending_param_gather_open(zoff_lending *l);
+/* Count one fetch of each slice that is not persistent, as zoff_zero_gather_traffic(). Reads the plan, the table of slices and
+ * l->comm.  @return ERR_NO_MEMORY */
+zoff_status zoff_lending_param_gather_traffic(const zoff_lending *l, zoff_comm_traffic *sum);
 void zoff_lending_param_gather_close(zoff_lending *l);
 /* Make room in the queue for the parts of a slice.  @blocks while the ring, which holds two passes, is full */
 zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number);
@@ -376,6 +381,8 @@ bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket);
 bool zoff_lending_secondary_has_come(const zoff_lending *l, size_t bucket);
 zoff_status zoff_lending_secondary_poll(zoff_lending *l);   /* advance without waiting; OK: nothing is in flight */
 zoff_status zoff_lending_secondary_finish(zoff_lending *l); /* wait until nothing is in flight */
+/* Count what a step sends if it changes all weights, as zoff_lending_param_gather_traffic(). */
+zoff_status zoff_lending_secondary_traffic(const zoff_lending *l, zoff_comm_traffic *sum);
 /* Send all weights of all buckets.  @blocks for other ranks */
 zoff_status zoff_lending_secondary_fill(zoff_lending *l);
 zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from,

@@ -40,6 +40,14 @@ static zoff_assembly_part part_of(const zoff_lending *l, size_t item)
     return a->parts[item % a->capacity];
 }
 
+static void size_up(const zoff_lending *l, zoff_assembly_part part, size_t *bytes)
+{
+    for (unsigned i = 0; i < l->group.members; i++) {
+        size_t first;
+        bytes[i] = zoff_lending_group_share(l, l->plan, run_of(l, part), l->group.first + i, &first) * element_bytes(l, part);
+    }
+}
+
 /* Tell a slot its part. */
 static void describe(const zoff_lending *l, size_t item, zoff_gather_slot *s)
 {
@@ -47,10 +55,7 @@ static void describe(const zoff_lending *l, size_t item, zoff_gather_slot *s)
     const zoff_plan_piece *run = run_of(l, part);
     s->item = item;
     s->about = (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
-    for (unsigned i = 0; i < l->group.members; i++) {
-        size_t first;
-        s->bytes[i] = zoff_lending_group_share(l, l->plan, run, l->group.first + i, &first) * element_bytes(l, part);
-    }
+    size_up(l, part, s->bytes);
 }
 
 /* Where the parts of all ranks belong. */
@@ -114,17 +119,38 @@ static size_t count_parts(const zoff_lending *l, uint32_t number)
     return count;
 }
 
+static zoff_gather_opts gather_opts(const zoff_lending *l)
+{
+    return (zoff_gather_opts){.comm = l->comm,
+                              .channel = l->channel,
+                              .stream = zoff_lending_secondary_is(l) ? ZOFF_COMM_GROUP : ZOFF_COMM_WEIGHTS,
+                              .first = l->group.first,
+                              .members = zoff_lending_secondary_is(l) ? l->group.members : 0,
+                              .slots = ZOFF_PARTS_IN_FLIGHT};
+}
+
+zoff_status zoff_lending_param_gather_traffic(const zoff_lending *l, zoff_comm_traffic *sum)
+{
+    const zoff_gather_opts opts = gather_opts(l);
+    size_t *bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(l->group.members, sizeof *bytes, "parts of the ranks", &bytes));
+    for (uint32_t i = 0; l->source->takes_all && l->cache.slices && i < l->model->slice_count; i++) {
+        const zoff_cached_slice *s = slice_of(l, i);
+        for (size_t run = s->first_run, done = 0; !s->persistent && done < s->count;) {
+            size_up(l, take_part(l, i, &run, &done), bytes);
+            zoff_zero_gather_traffic(&opts, bytes, NULL, sum);
+        }
+    }
+    zoff_base_mem_free(bytes);
+    return ZOFF_OK;
+}
+
 /* Part numbers grow without limit; the ring holds the parts that are not done. It is allocated once, for two passes: a rank
  * that ran out of memory during a pass would plan another order than the others. */
 zoff_status zoff_lending_param_gather_open(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;
-    const zoff_gather_opts opts = {.comm = l->comm,
-                                   .channel = l->channel,
-                                   .stream = zoff_lending_secondary_is(l) ? ZOFF_COMM_GROUP : ZOFF_COMM_WEIGHTS,
-                                   .first = l->group.first,
-                                   .members = zoff_lending_secondary_is(l) ? l->group.members : 0,
-                                   .slots = ZOFF_PARTS_IN_FLIGHT};
+    const zoff_gather_opts opts = gather_opts(l);
     size_t parts = 1;
     for (size_t i = 0; i < l->model->slice_count; i++)
         parts += slice_of(l, i)->count ? count_parts(l, (uint32_t)i) : 0;

@@ -268,7 +268,7 @@ static void measure(const zoff_lending *l, zoff_secondary_slot *slot)
         slot->receives[rank] = part_bytes(l, slot, rank);
         slot->received += slot->receives[rank];
     }
-    slot->in = slot->out + out_bytes;
+    slot->in = slot->out ? slot->out + out_bytes : NULL;
 }
 
 static void pack(const zoff_lending *l, const zoff_secondary_slot *slot, const char *weights)
@@ -297,19 +297,42 @@ static zoff_status read_own(zoff_lending *l, zoff_secondary_slot *slot)
     return zoff_offload_broker_give(&slot->reads, &slot->reads.weights, 0, false);
 }
 
+static zoff_comm_call call_for(const zoff_lending *l, const zoff_secondary_slot *slot)
+{
+    return (zoff_comm_call){.kind = ZOFF_COMM_EXCHANGE,
+                            .stream = ZOFF_COMM_WEIGHTS,
+                            .channel = l->channel,
+                            .item = {.about = ZOFF_COMM_ABOUT_SECONDARY, .index = slot->bucket},
+                            .in = slot->out,
+                            .out = slot->in,
+                            .send_bytes = slot->sends,
+                            .receive_bytes = slot->receives};
+}
+
+zoff_status zoff_lending_secondary_traffic(const zoff_lending *l, zoff_comm_traffic *sum)
+{
+    zoff_secondary_slot slot = {.sends = NULL};
+    if (!zoff_lending_secondary_is(l) || !zoff_model_params_any_owned(l->model))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(2 * (size_t)l->plan->ranks, sizeof *slot.sends, "parts of the ranks", &slot.sends));
+    slot.receives = slot.sends + l->plan->ranks;
+    for (; slot.bucket < l->plan->chunk_count; slot.bucket++) {
+        if (!is_any_sent(l, &slot))
+            continue;
+        measure(l, &slot);
+        const zoff_comm_call call = call_for(l, &slot);
+        zoff_comm_call_add_traffic(l->comm, &call, sum);
+    }
+    zoff_base_mem_free(slot.sends);
+    return ZOFF_OK;
+}
+
 static zoff_status send(zoff_lending *l, zoff_secondary_slot *slot)
 {
     zoff_secondary *s = &l->secondary;
     if (slot->number != s->started)
         return ZOFF_PENDING;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
-                                 .stream = ZOFF_COMM_WEIGHTS,
-                                 .channel = l->channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_SECONDARY, .index = slot->bucket},
-                                 .in = slot->out,
-                                 .out = slot->in,
-                                 .send_bytes = slot->sends,
-                                 .receive_bytes = slot->receives};
+    const zoff_comm_call call = call_for(l, slot);
     ZOFF_TRY(zoff_comm_start(l->comm, &call, &slot->work));
     s->sent_bytes += slot->sent;
     s->started++;

@@ -215,6 +215,21 @@ static void unpack(const zoff_matrix_segment *s, size_t count, const float *wire
         memcpy(to + s[i].at, wire + s[i].wire, s[i].count * sizeof(float));
 }
 
+zoff_comm_call zoff_matrices_exchange_call(const zoff_matrices *x, size_t round, bool is_back)
+{
+    const zoff_matrix_round *r = &x->rounds[round];
+    return (zoff_comm_call){
+        .kind = ZOFF_COMM_EXCHANGE,
+        .stream = ZOFF_COMM_REDUCE, /* behind the gate no gradient is on its way */
+        .channel = x->channel,
+        .item = {.about = ZOFF_COMM_ABOUT_MATRICES, .index = 2 * round + is_back},
+        .in = is_back ? x->memory.whole_wire : x->memory.own_wire,
+        .out = is_back ? x->memory.own_wire : x->memory.whole_wire,
+        .send_bytes = is_back ? r->receive : r->send,
+        .receive_bytes = is_back ? r->send : r->receive,
+    };
+}
+
 /* Directions of whole matrices and own ones have messages of their own, so a message may be sent again after an error. */
 zoff_status zoff_matrices_exchange_run(zoff_matrices *x, bool is_back)
 {
@@ -224,16 +239,7 @@ zoff_status zoff_matrices_exchange_run(zoff_matrices *x, bool is_back)
     const size_t owns = r[1].own - r->own, wholes = r[1].whole - r->whole;
     const zoff_matrix_stage under_way = is_back ? ZOFF_MATRICES_RETURNED : ZOFF_MATRICES_SENT;
     if (x->turn.stage != under_way) {
-        const zoff_comm_call call = {
-            .kind = ZOFF_COMM_EXCHANGE,
-            .stream = ZOFF_COMM_REDUCE, /* behind the gate no gradient is on its way */
-            .channel = x->channel,
-            .item = {.about = ZOFF_COMM_ABOUT_MATRICES, .index = 2 * number + is_back},
-            .in = is_back ? x->memory.whole_wire : x->memory.own_wire,
-            .out = is_back ? x->memory.own_wire : x->memory.whole_wire,
-            .send_bytes = is_back ? r->receive : r->send,
-            .receive_bytes = is_back ? r->send : r->receive,
-        };
+        const zoff_comm_call call = zoff_matrices_exchange_call(x, number, is_back);
         if (is_back)
             pack(whole, wholes, x->memory.whole, x->memory.whole_wire);
         else

@@ -89,6 +89,20 @@ zoff_status zoff_matrices_bytes(const zoff_matrices_opts *opts, uint64_t *out)
     return status;
 }
 
+zoff_status zoff_matrices_traffic(const zoff_matrices_opts *opts, zoff_comm_traffic *sum)
+{
+    zoff_matrices x;
+    const zoff_status status = list(&x, opts);
+    for (size_t r = 0; status == ZOFF_OK && opts->exchanges && r < opts->plan->rounds.count; r++) {
+        for (int is_back = 0; is_back < 2; is_back++) {
+            const zoff_comm_call call = zoff_matrices_exchange_call(&x, r, is_back);
+            zoff_comm_call_add_traffic(opts->comm, &call, sum);
+        }
+    }
+    zoff_matrices_close(&x);
+    return status;
+}
+
 static zoff_status allocate(zoff_matrices *x)
 {
     const parts p = parts_of(x);

@@ -110,6 +110,9 @@ zoff_status zoff_matrices_open(zoff_matrices *x, const zoff_matrices_opts *opts)
 void zoff_matrices_close(zoff_matrices *x);
 /* Compute the bytes of memory that open() allocates for directions and products.  @return ERR_NO_MEMORY */
 zoff_status zoff_matrices_bytes(const zoff_matrices_opts *opts, uint64_t *out);
+/* Count what a step sends and receives that updates all matrices. Reads no more of opts->comm than zoff_comm_call_traffic().
+ * @return ERR_NO_MEMORY */
+zoff_status zoff_matrices_traffic(const zoff_matrices_opts *opts, zoff_comm_traffic *sum);
 /* Forget what an earlier step has left. No exchange is in flight. */
 void zoff_matrices_begin(zoff_matrices *x);
 
@@ -139,6 +142,7 @@ zoff_status zoff_matrices_entries_list(zoff_matrices *x);
 /* Choose the worker of each matrix, so that all ranks have about the same work in each round, and list what goes from rank to
  * rank.  @return ERR_NO_MEMORY */
 zoff_status zoff_matrices_exchange_list(zoff_matrices *x);
+zoff_comm_call zoff_matrices_exchange_call(const zoff_matrices *x, size_t round, bool is_back);
 /* Send directions to the workers, or results back (`is_back`).  @return PENDING: they are on their way */
 zoff_status zoff_matrices_exchange_run(zoff_matrices *x, bool is_back);
 

@@ -65,16 +65,22 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
 
 /* ---- a bucket on its way: its weights, or, with replicated states, its sums of gradients ---- */
 
+void zoff_transfer_all_gather_size_up(const zoff_transfer *t, size_t bucket, size_t *bytes)
+{
+    const bool is_weights = zoff_transfer_ranks_have_parts(t);
+    for (unsigned position = 0; position < t->plan->ranks; position++) {
+        const unsigned rank = zoff_comm_grid_rank(&t->ranks.levels.weights, position);
+        bytes[position] = is_weights ? zoff_transfer_all_gather_part_bytes(t, bucket, rank)
+                                     : sum_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank));
+    }
+}
+
 static void describe(const zoff_transfer *t, size_t bucket, zoff_gather_slot *s)
 {
     const bool is_weights = zoff_transfer_ranks_have_parts(t);
     s->item = bucket;
     s->about = (zoff_comm_item){.about = is_weights ? ZOFF_COMM_ABOUT_WEIGHTS : ZOFF_COMM_ABOUT_SUMS, .index = bucket};
-    for (unsigned position = 0; position < t->plan->ranks; position++) {
-        const unsigned rank = zoff_comm_grid_rank(&t->ranks.levels.weights, position);
-        s->bytes[position] = is_weights ? zoff_transfer_all_gather_part_bytes(t, bucket, rank)
-                                        : sum_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank));
-    }
+    zoff_transfer_all_gather_size_up(t, bucket, s->bytes);
 }
 
 /* Sums are gathered in place, where they are used. */

@@ -25,14 +25,20 @@ static size_t part_of(const zoff_transfer *t, const zoff_plan *plan, size_t buck
  * ranks. `levels`: memory for the second hop. */
 static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan, zoff_reduce_levels *levels)
 {
-    zoff_reduce_opts opts = {.plan = plan, .adds = t->route.adds};
+    const bool is_grid = t->ranks.levels.sums.node_ranks > 1;
+    zoff_reduce_opts opts = {.plan = plan,
+                             .comm = t->comm,
+                             .channel = t->channel,
+                             .adds = t->route.adds,
+                             .ctx = (void *)(uintptr_t)t};
     for (size_t b = 0; b < plan->chunk_count; b++) {
         size_t part, all;
         zoff_transfer_wire_most(t, plan, b, &part, &all);
         opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
         opts.part_most = zoff_base_bits_max(opts.part_most, part_of(t, plan, b, part));
     }
-    if (t->ranks.levels.sums.node_ranks > 1) {
+    opts.part_bytes = is_grid ? zoff_transfer_levels_part_bytes : part_bytes_of;
+    if (is_grid) {
         zoff_transfer_levels_plan(t, plan, levels);
         opts.levels = levels;
     }
@@ -70,15 +76,23 @@ static zoff_status allocate_staging(zoff_transfer *t)
                  : ZOFF_OK;
 }
 
+static zoff_status allocate_rows(zoff_transfer *t)
+{
+    zoff_ranks *r = &t->ranks;
+    const size_t ranks = t->plan->ranks;
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * ranks, sizeof *r->part_bytes, "parts of the ranks", &r->part_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "parts of the ranks", &r->part_rows));
+    for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
+        r->part_rows[row] = SIZE_MAX;
+    return ZOFF_OK;
+}
+
 static zoff_status allocate(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     const zoff_plan *plan = t->plan;
-    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "parts of the ranks", &r->part_bytes));
-    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "parts of the ranks", &r->part_rows));
+    ZOFF_TRY(allocate_rows(t));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_transfer_wire_most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
-    for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
-        r->part_rows[row] = SIZE_MAX;
     r->spread_bytes = gather_most(t, plan);
     return allocate_staging(t);
 }
@@ -89,29 +103,54 @@ static zoff_status open_reduce(zoff_transfer *t)
     const zoff_wire *wire = t->route.wire;
     zoff_reduce_levels levels;
     zoff_reduce_opts reduce = reduce_opts(t, t->plan, &levels);
-    reduce.comm = t->comm;
-    reduce.channel = t->channel;
     reduce.slots = ZOFF_REDUCE_SLOTS;
     reduce.memory = r->wire.slots;
     reduce.factor = t->values->grad_factor;
-    reduce.part_bytes = reduce.levels ? zoff_transfer_levels_part_bytes : part_bytes_of;
     reduce.pack = wire->pack;
     reduce.sum = reduce.levels ? zoff_transfer_levels_take : wire->sum;
-    reduce.ctx = t;
     return zoff_zero_reduce_open(&reduce, &r->reduce);
+}
+
+static zoff_gather_opts gather_opts(const zoff_transfer *t)
+{
+    const bool is_grid = t->ranks.levels.weights.node_ranks > 1;
+    return (zoff_gather_opts){.comm = t->comm,
+                              .channel = t->channel,
+                              .stream = is_grid ? ZOFF_COMM_STEP_RAIL : ZOFF_COMM_STEP,
+                              .node = ZOFF_COMM_STEP_NODE,
+                              .grid = t->ranks.levels.weights,
+                              .slots = ZOFF_GATHER_SLOTS};
 }
 
 static zoff_status open_exchanges(zoff_transfer *t)
 {
+    const zoff_gather_opts gather = gather_opts(t);
     ZOFF_TRY(open_reduce(t));
-    const bool is_grid = t->ranks.levels.weights.node_ranks > 1;
-    const zoff_gather_opts gather = {.comm = t->comm,
-                                     .channel = t->channel,
-                                     .stream = is_grid ? ZOFF_COMM_STEP_RAIL : ZOFF_COMM_STEP,
-                                     .node = ZOFF_COMM_STEP_NODE,
-                                     .grid = t->ranks.levels.weights,
-                                     .slots = ZOFF_GATHER_SLOTS};
     return zoff_zero_gather_open(&gather, &t->ranks.gather);
+}
+
+zoff_status zoff_transfer_ranks_traffic(zoff_transfer *t, zoff_comm_traffic *reduce, zoff_comm_traffic *gather)
+{
+    zoff_status status;
+    zoff_reduce_levels levels;
+    size_t *bytes = NULL;
+    const zoff_gather_opts spread = gather_opts(t);
+    t->ranks.part_bytes = t->ranks.part_rows = NULL;
+    ZOFF_TRY_OR(done, allocate_rows(t));
+    ZOFF_TRY_OR(done, zoff_base_mem_alloc(2 * (size_t)t->plan->ranks, sizeof *bytes, "parts of the ranks", &bytes));
+    const zoff_reduce_opts opts = reduce_opts(t, t->plan, &levels);
+    for (unsigned batch = 1; batch <= t->values->accumulation; batch++)
+        ZOFF_TRY_OR(done, zoff_zero_reduce_traffic(&opts, t->ranks.levels.keeps && batch < t->values->accumulation, reduce));
+    for (size_t bucket = 0; bucket < t->plan->chunk_count; bucket++) {
+        zoff_transfer_all_gather_size_up(t, bucket, bytes);
+        zoff_zero_gather_traffic(&spread, bytes, bytes + t->plan->ranks, gather);
+    }
+    status = ZOFF_OK;
+done:
+    zoff_base_mem_free(bytes);
+    zoff_base_mem_free(t->ranks.part_bytes);
+    zoff_base_mem_free(t->ranks.part_rows);
+    return status;
 }
 
 zoff_status zoff_transfer_ranks_open(zoff_transfer *t)

@@ -114,6 +114,10 @@ void zoff_transfer_ranks_discard_sums(zoff_transfer *t, zoff_sums_change *change
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan);
 /* bytes of device memory for that data */
 uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan);
+/* Count what this rank sends and receives in a step in which all slices take part: gradients of all micro-batches, and weights,
+ * or sums of replicated states. Reads no more of t->comm than zoff_comm_call_traffic(). `t` is a copy for this call, with the
+ * plan.  @return ERR_NO_MEMORY */
+zoff_status zoff_transfer_ranks_traffic(zoff_transfer *t, zoff_comm_traffic *reduce, zoff_comm_traffic *gather);
 /* Count the bytes exchanged since the last count_anew in `info`; or begin a new count. */
 void zoff_transfer_ranks_count(const zoff_transfer *t, zoff_step_info *info);
 void zoff_transfer_ranks_count_anew(zoff_transfer *t);
@@ -189,6 +193,8 @@ void zoff_transfer_levels_close(zoff_transfer *t);
 
 /* all_gather.c: sends data from its owner to all ranks */
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan); /* bytes of the largest bucket */
+/* Set the bytes of each rank's part of a bucket, as they are packed: zoff_gather_slot.bytes. */
+void zoff_transfer_all_gather_size_up(const zoff_transfer *t, size_t bucket, size_t *bytes);
 size_t zoff_transfer_all_gather_part_bytes(const zoff_transfer *t, size_t bucket, unsigned rank);
 size_t zoff_transfer_all_gather_place(const zoff_transfer *t, const zoff_plan_piece *piece, size_t *at);
 zoff_status zoff_transfer_all_gather_sums(void *ctx, zoff_bucket_run *run);    /* a row with replicated states */

@@ -16,11 +16,8 @@ struct zoff_gather {
     uint64_t sent_bytes;
 };
 
-zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out)
+static void choose_members(zoff_gather *g, const zoff_gather_opts *opts)
 {
-    zoff_status status;
-    zoff_gather *g;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "an all-gather", &g));
     *g = (zoff_gather){.opts = *opts,
                        .call = {.kind = ZOFF_COMM_GATHER,
                                 .stream = opts->stream,
@@ -35,6 +32,14 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
         g->place = zoff_comm_grid_position(&opts->grid, zoff_comm_rank(opts->comm));
         zoff_comm_call_group(opts->comm, &g->call);
     }
+}
+
+zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out)
+{
+    zoff_status status;
+    zoff_gather *g;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "an all-gather", &g));
+    choose_members(g, opts);
     const size_t numbers = g->members + (g->is_grid ? opts->grid.node_ranks : 0);
     ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->slots, sizeof *g->slots, "the slots of the ranks", &g->slots));
     ZOFF_TRY_OR(undo,
@@ -79,13 +84,20 @@ zoff_gather_slot *zoff_zero_gather_next(const zoff_gather *g, const zoff_gather_
     return find(g, s ? s->number + 1 : 0, true);
 }
 
+/* Whether any rank has a part. */
+static bool has_bytes(const zoff_gather *g, const zoff_gather_slot *s)
+{
+    for (unsigned i = 0; i < g->members; i++) {
+        if (s->bytes[i])
+            return true;
+    }
+    return false;
+}
+
 bool zoff_zero_gather_take(zoff_gather *g, zoff_gather_slot *s)
 {
-    size_t all = 0;
-    for (unsigned i = 0; i < g->members; i++)
-        all += s->bytes[i];
     s->is_sent = s->is_spread = false;
-    s->is_used = all != 0;
+    s->is_used = has_bytes(g, s);
     s->order = g->taken;
     g->taken += s->is_used;
     return s->is_used;
@@ -99,16 +111,57 @@ static size_t bytes_before(const zoff_gather_slot *s, unsigned member)
     return before;
 }
 
-zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s)
+/* The first hop, to the rail, or to all. */
+static zoff_comm_call call_to_rail(const zoff_gather *g, const zoff_gather_slot *s)
 {
     const unsigned first = g->is_grid ? g->place / g->opts.grid.nodes * g->opts.grid.nodes : 0; /* of the rail, or of all */
-    if (s->order != g->sent)
-        return ZOFF_PENDING;
     zoff_comm_call call = g->call;
     call.item = s->about;
-    call.in = s->parts + bytes_before(s, g->place);
-    call.out = s->parts + bytes_before(s, first);
     call.receive_bytes = s->bytes + first;
+    if (s->parts) {
+        call.in = s->parts + bytes_before(s, g->place);
+        call.out = s->parts + bytes_before(s, first);
+    }
+    return call;
+}
+
+/* The second hop: to the node, what the rail has. */
+static zoff_comm_call call_to_node(const zoff_gather *g, const zoff_gather_slot *s)
+{
+    const zoff_comm_grid *grid = &g->opts.grid;
+    for (unsigned i = 0; i < grid->node_ranks; i++)
+        s->rails[i] = bytes_before(s, (i + 1) * grid->nodes) - bytes_before(s, i * grid->nodes);
+    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                           .stream = g->opts.node,
+                           .channel = g->opts.channel,
+                           .item = s->about,
+                           .in = s->parts ? s->parts + bytes_before(s, g->place / grid->nodes * grid->nodes) : NULL,
+                           .out = s->parts,
+                           .receive_bytes = s->rails};
+    zoff_comm_call_group(g->opts.comm, &call);
+    return call;
+}
+
+void zoff_zero_gather_traffic(const zoff_gather_opts *opts, size_t *bytes, size_t *rails, zoff_comm_traffic *sum)
+{
+    zoff_gather g;
+    const zoff_gather_slot s = {.bytes = bytes, .rails = rails};
+    choose_members(&g, opts);
+    if (!has_bytes(&g, &s))
+        return;
+    zoff_comm_call call = call_to_rail(&g, &s);
+    zoff_comm_call_add_traffic(opts->comm, &call, sum);
+    if (!g.is_grid)
+        return;
+    call = call_to_node(&g, &s);
+    zoff_comm_call_add_traffic(opts->comm, &call, sum);
+}
+
+zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s)
+{
+    if (s->order != g->sent)
+        return ZOFF_PENDING;
+    const zoff_comm_call call = call_to_rail(g, s);
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
     g->sent_bytes += (zoff_comm_call_members(g->opts.comm, &call) - 1) * s->bytes[g->place];
     g->sent++;
@@ -120,21 +173,11 @@ zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s)
 static zoff_status spread(zoff_gather *g, zoff_gather_slot *s)
 {
     const zoff_comm_grid *grid = &g->opts.grid;
-    const unsigned rail = g->place / grid->nodes;
     if (s->order != g->spread)
         return ZOFF_PENDING;
-    for (unsigned i = 0; i < grid->node_ranks; i++)
-        s->rails[i] = bytes_before(s, (i + 1) * grid->nodes) - bytes_before(s, i * grid->nodes);
-    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                           .stream = g->opts.node,
-                           .channel = g->opts.channel,
-                           .item = s->about,
-                           .in = s->parts + bytes_before(s, rail * grid->nodes),
-                           .out = s->parts,
-                           .receive_bytes = s->rails};
-    zoff_comm_call_group(g->opts.comm, &call);
+    const zoff_comm_call call = call_to_node(g, s);
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
-    g->sent_bytes += (grid->node_ranks - 1) * s->rails[rail];
+    g->sent_bytes += (grid->node_ranks - 1) * s->rails[g->place / grid->nodes];
     g->spread++;
     s->is_spread = true;
     return ZOFF_PENDING;

@@ -40,6 +40,10 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
 /* NULL is allowed. If an item is in flight, the communicator breaks. */
 void zoff_zero_gather_close(zoff_gather *g);
 
+/* Count what this rank sends and receives for one item, as zoff_comm_call_add_traffic(): reads no more of `opts->comm`. `bytes`
+ * as zoff_gather_slot.bytes; `rails`: room for as many numbers as a node has ranks. */
+void zoff_zero_gather_traffic(const zoff_gather_opts *opts, size_t *bytes, size_t *rails, zoff_comm_traffic *sum);
+
 /* A slot that is free; NULL: there is none. */
 zoff_gather_slot *zoff_zero_gather_free(zoff_gather *g);
 /* Take it until zoff_zero_gather_end(). Items are sent in the order of these calls.  @return false: no rank has a part, so

@@ -84,6 +84,13 @@ static size_t largest_bucket(const zoff_reduce_opts *opts)
     return zoff_base_bits_align(opts->bucket_most, ALIGN);
 }
 
+/* The most ranks that take part in an exchange. */
+static unsigned most_peers(const zoff_reduce_opts *opts)
+{
+    const zoff_reduce_levels *l = opts->levels;
+    return l ? (unsigned)zoff_base_bits_max(l->grid.node_ranks, l->grid.nodes) : opts->plan->ranks;
+}
+
 /* Bytes that arrive in the first hop. */
 static size_t received(const zoff_reduce_opts *opts)
 {
@@ -120,8 +127,7 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
     if (opts->levels)
         r->levels = *opts->levels;
     r->opts.levels = opts->levels ? &r->levels : NULL;
-    r->peers =
-        opts->levels ? (unsigned)zoff_base_bits_max(r->levels.grid.node_ranks, r->levels.grid.nodes) : r->opts.plan->ranks;
+    r->peers = most_peers(opts);
     ZOFF_TRY_OR(undo, allocate(r));
     const size_t slot_bytes = zoff_zero_reduce_slot_bytes(opts), there = largest_bucket(opts);
     for (unsigned i = 0; i < opts->slots; i++) {
@@ -240,17 +246,22 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
 
 /* ---- exchange ---- */
 
+static zoff_comm_call call_for_weights(const zoff_reduce_opts *opts)
+{
+    return (zoff_comm_call){.kind = ZOFF_COMM_GATHER,
+                            .stream = ZOFF_COMM_REDUCE,
+                            .channel = opts->channel,
+                            .item = {.about = ZOFF_COMM_ABOUT_BATCH},
+                            .count = sizeof(double)};
+}
+
 static zoff_status ask_weights(zoff_reduce *r)
 {
     r->weights.all[r->opts.plan->rank] = r->weights.own;
     r->weights.own_factor = (float)(r->weights.own * r->opts.factor);
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .stream = ZOFF_COMM_REDUCE,
-                                 .channel = r->opts.channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_BATCH},
-                                 .in = &r->weights.all[r->opts.plan->rank],
-                                 .out = r->weights.all,
-                                 .count = sizeof(double)};
+    zoff_comm_call call = call_for_weights(&r->opts);
+    call.in = &r->weights.all[r->opts.plan->rank];
+    call.out = r->weights.all;
     ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights.work));
     r->weights.asked = true;
     r->batches++;
@@ -305,35 +316,81 @@ static reduce_slot *free_slot(zoff_reduce *r)
     return NULL;
 }
 
-/* Start an exchange whose sizes are set. */
-static zoff_status exchange(zoff_reduce *r, reduce_slot *s, zoff_comm_stream stream, const char *in, char *out)
+/* Set the sizes of an exchange among `peers` ranks, of which this one is number `own`.  @return bytes to the others */
+static uint64_t size_up(const zoff_reduce_opts *opts, const reduce_slot *s,
+                        size_t (*bytes)(void *ctx, size_t bucket, unsigned peer), unsigned peers, unsigned own)
+{
+    const size_t receives = bytes(opts->ctx, s->bucket, own);
+    uint64_t sent = 0;
+    for (unsigned peer = 0; peer < peers; peer++) {
+        s->send_bytes[peer] = peer == own ? receives : bytes(opts->ctx, s->bucket, peer);
+        s->receive_bytes[peer] = receives;
+        sent += peer == own ? 0 : s->send_bytes[peer];
+    }
+    return sent;
+}
+
+static uint64_t size_up_first(const zoff_reduce_opts *opts, const reduce_slot *s)
+{
+    const unsigned rank = opts->plan->rank, node_ranks = opts->levels ? opts->levels->grid.node_ranks : opts->plan->ranks;
+    return size_up(opts, s, opts->part_bytes, node_ranks, rank % node_ranks);
+}
+
+static uint64_t size_up_rail(const zoff_reduce_opts *opts, const reduce_slot *s)
+{
+    const zoff_comm_grid *g = &opts->levels->grid;
+    return size_up(opts, s, opts->levels->sum_bytes, g->nodes, opts->plan->rank / g->node_ranks);
+}
+
+/* An exchange whose sizes are set. */
+static zoff_comm_call call_for(const zoff_reduce_opts *opts, const reduce_slot *s, bool is_rail)
 {
     zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
-                           .stream = stream,
-                           .channel = r->opts.channel,
+                           .stream = is_rail        ? ZOFF_COMM_REDUCE_RAIL
+                                     : opts->levels ? ZOFF_COMM_REDUCE_NODE
+                                                    : ZOFF_COMM_REDUCE,
+                           .channel = opts->channel,
                            .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = s->bucket},
-                           .in = in,
-                           .out = out,
                            .send_bytes = s->send_bytes,
                            .receive_bytes = s->receive_bytes,
-                           .adds = r->opts.adds};
-    if (r->opts.levels)
-        zoff_comm_call_group(r->opts.comm, &call);
-    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
-    s->flies = true;
+                           .adds = opts->adds};
+    if (opts->levels)
+        zoff_comm_call_group(opts->comm, &call);
+    return call;
+}
+
+zoff_status zoff_zero_reduce_traffic(const zoff_reduce_opts *opts, bool keeps, zoff_comm_traffic *sum)
+{
+    size_t *bytes;
+    const unsigned peers = most_peers(opts);
+    ZOFF_TRY(zoff_base_mem_alloc(2 * (size_t)peers, sizeof *bytes, "the sizes of messages", &bytes));
+    reduce_slot s = {.send_bytes = bytes, .receive_bytes = bytes + peers};
+    zoff_comm_call call = call_for_weights(opts);
+    if (opts->plan->chunk_count)
+        zoff_comm_call_add_traffic(opts->comm, &call, sum);
+    for (; s.bucket < opts->plan->chunk_count; s.bucket++) {
+        (void)size_up_first(opts, &s);
+        call = call_for(opts, &s, false);
+        zoff_comm_call_add_traffic(opts->comm, &call, sum);
+        if (!opts->levels || keeps)
+            continue;
+        (void)size_up_rail(opts, &s);
+        call = call_for(opts, &s, true);
+        zoff_comm_call_add_traffic(opts->comm, &call, sum);
+    }
+    zoff_base_mem_free(bytes);
     return ZOFF_OK;
 }
 
-/* Set the sizes of an exchange among `peers` ranks, of which this one is number `own`. */
-static void size_up(zoff_reduce *r, reduce_slot *s, size_t (*bytes)(void *ctx, size_t bucket, unsigned peer), unsigned peers,
-                    unsigned own)
+/* Start an exchange whose sizes are set. */
+static zoff_status exchange(zoff_reduce *r, reduce_slot *s, bool is_rail, const char *in, char *out)
 {
-    const size_t receives = bytes(r->opts.ctx, s->bucket, own);
-    for (unsigned peer = 0; peer < peers; peer++) {
-        s->send_bytes[peer] = peer == own ? receives : bytes(r->opts.ctx, s->bucket, peer);
-        s->receive_bytes[peer] = receives;
-        r->sent_bytes += peer == own ? 0 : s->send_bytes[peer];
-    }
+    zoff_comm_call call = call_for(&r->opts, s, is_rail);
+    call.in = in;
+    call.out = out;
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
+    s->flies = true;
+    return ZOFF_OK;
 }
 
 /* Send a bucket, once it is packed and all earlier buckets have been sent. */
@@ -344,7 +401,7 @@ static zoff_status send(zoff_reduce *r, reduce_slot *s)
     s->packed = true;
     if (s->number != r->first.started)
         return ZOFF_PENDING;
-    ZOFF_TRY(exchange(r, s, r->opts.levels ? ZOFF_COMM_REDUCE_NODE : ZOFF_COMM_REDUCE, s->send, s->receive));
+    ZOFF_TRY(exchange(r, s, false, s->send, s->receive));
     r->first.started++;
     s->packs = false;
     return ZOFF_OK;
@@ -352,15 +409,13 @@ static zoff_status send(zoff_reduce *r, reduce_slot *s)
 
 static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
 {
-    const unsigned rank = r->opts.plan->rank, node_ranks = r->levels.grid.node_ranks;
     s->used = s->packs = true;
     s->packed = s->flies = s->rail.is_next = s->rail.is_summed = false;
     s->bucket = bucket;
     s->number = r->first.taken++;
     if (r->opts.levels && !r->keeps)
         s->rail.number = r->rail.taken++;
-    size_up(r, s, r->opts.part_bytes, r->opts.levels ? node_ranks : r->opts.plan->ranks,
-            r->opts.levels ? rank % node_ranks : rank);
+    r->sent_bytes += size_up_first(&r->opts, s);
     r->next++;
     const zoff_status status = send(r, s);
     return status < 0 ? status : ZOFF_OK;
@@ -395,8 +450,8 @@ static zoff_status go_on_rail(zoff_reduce *r, reduce_slot *s)
         return ZOFF_OK;
     if (s->rail.number != r->rail.started)
         return ZOFF_PENDING;
-    size_up(r, s, l->sum_bytes, l->grid.nodes, r->opts.plan->rank / l->grid.node_ranks);
-    ZOFF_TRY(exchange(r, s, ZOFF_COMM_REDUCE_RAIL, s->rail.sums, s->rail.receive));
+    r->sent_bytes += size_up_rail(&r->opts, s);
+    ZOFF_TRY(exchange(r, s, true, s->rail.sums, s->rail.receive));
     r->rail.started++;
     s->rail.is_next = true;
     return ZOFF_PENDING;

@@ -57,6 +57,11 @@ typedef struct zoff_reduce_opts {
 /* Bytes of memory for one slot: the largest bucket to send, and the parts to receive. */
 size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts);
 
+/* Count what this rank sends and receives in a micro-batch, as zoff_comm_call_add_traffic(): reads no more of `opts->comm`, and
+ * needs no memory, callbacks other than for sizes, or other ranks. `keeps`: see zoff_zero_reduce_begin(). The first micro-batch
+ * of an engine has one operation more, for the order.  @return ERR_NO_MEMORY */
+zoff_status zoff_zero_reduce_traffic(const zoff_reduce_opts *opts, bool keeps, zoff_comm_traffic *sum);
+
 zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **out);
 /* NULL is allowed. If an exchange is in flight, the communicator breaks. */
 void zoff_zero_reduce_close(zoff_reduce *r);

@@ -32,7 +32,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_comm_opts, 24, timeout_seconds);
     SIZE_OF(zoff_nccl_opts, 64, nccl_stream);
     SIZE_OF(zoff_comm_info, 72, messages);
-    SIZE_OF(zoff_comm_transport, 120, world_size);
+    SIZE_OF(zoff_comm_transport, 128, node_ranks);
     SIZE_OF(zoff_plugin_host, 32, warn);
     SIZE_OF(zoff_plugin_meeting, 32, timeout_seconds);
     SIZE_OF(zoff_plugin, 32, meet);
@@ -42,7 +42,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_handover, 48, native_stream);
     SIZE_OF(zoff_step_info, 400, buckets);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 216, matrix_bytes);
+    SIZE_OF(zoff_plan_info, 360, sums_once);
     SIZE_OF(zoff_checkpoint_opts, 88, weights_only);
     SIZE_OF(zoff_checkpoint_info, 120, pinned);
     SIZE_OF(zoff_checkpoint_param, 80, rule);

@@ -116,6 +116,9 @@ struct costs {
     bill seal, step;
 };
 
+enum { NODE_RANKS = 8 };
+
+// `stage` from 10 on: over two levels.
 costs of(unsigned ranks, int stage)
 {
     echo office;
@@ -123,6 +126,7 @@ costs of(unsigned ranks, int stage)
     t.name = "echo";
     t.ctx = &office;
     t.size = ranks;
+    t.node_ranks = stage < 10 ? 0 : NODE_RANKS;
     t.send = echo::send;
     t.receive = echo::post;
     t.test = echo::test;
@@ -134,8 +138,8 @@ costs of(unsigned ranks, int stage)
     opts.timeout_seconds = 60;
     zoff_comm *made = nullptr;
     EXPECT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made));
-    const std::string text = "{\"gradient_clipping\": 1, \"zero_optimization\": {\"stage\": " + std::to_string(stage) +
-                             ", \"reduce_bucket_size\": 65536}}";
+    const std::string text = "{\"gradient_clipping\": 1, \"zero_optimization\": {\"stage\": " + std::to_string(stage % 10) +
+                             ", \"reduce_bucket_size\": 65536}, \"zoff\": {\"node_ranks\": " + (stage < 10 ? "1" : "0") + "}}";
     zoff_config *config = nullptr;
     EXPECT_ZOFF_OK(zoff_config_open(nullptr, &config));
     EXPECT_ZOFF_OK(zoff_config_read_text(config, text.c_str(), text.size(), nullptr));
@@ -163,7 +167,18 @@ costs of(unsigned ranks, int stage)
     if (e) {
         EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
         EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr)); // the order of buckets is known
+        zoff_plan_info plan = ZOFF_PLAN_INFO_INIT;
+        zoff_comm_info before = ZOFF_COMM_INFO_INIT, after = before;
+        EXPECT_ZOFF_OK(zoff_engine_plan(e, &plan));
+        EXPECT_ZOFF_OK(zoff_comm_get_info(made, &before));
         all.step = pay([&] { return zoff_step(e, nullptr, nullptr); });
+        EXPECT_ZOFF_OK(zoff_comm_get_info(made, &after));
+        const zoff_plan_traffic &r = plan.reduce, &v = plan.report, &g = plan.gather;
+        EXPECT_EQ(r.sent_bytes + v.sent_bytes + g.sent_bytes, after.sent_bytes - before.sent_bytes);
+        EXPECT_EQ(r.node_bytes + v.node_bytes + g.node_bytes, after.node_bytes - before.node_bytes);
+        EXPECT_EQ(r.notes + v.notes + g.notes, after.notes - before.notes);
+        EXPECT_EQ(r.messages + v.messages + g.messages, after.messages - before.messages);
+        EXPECT_EQ(stage < 10 ? 1 : (unsigned)NODE_RANKS, plan.sum_ranks);
     }
     zoff_engine_destroy(e);
     zoff_config_close(config);
@@ -174,7 +189,7 @@ costs of(unsigned ranks, int stage)
 class GrowthEcho : public testing::TestWithParam<int>
 {
 };
-INSTANTIATE_TEST_SUITE_P(Stages, GrowthEcho, testing::Values(0, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Stages, GrowthEcho, testing::Values(0, 2, 3, 11, 12));
 
 TEST_P(GrowthEcho, SealAndStepsAreLinearInTheRanks)
 {

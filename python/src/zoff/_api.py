@@ -287,6 +287,7 @@ class zoff_comm_transport(Struct):
         ("failure", c_char_p),
         ("any_thread", c_int),
         ("world_size", c_size_t),
+        ("node_ranks", c_uint),
     ]
 
 
@@ -350,6 +351,15 @@ class zoff_param_desc(Struct):
     ]
 
 
+class zoff_plan_traffic(Struct):
+    _fields_ = [
+        ("sent_bytes", c_uint64),
+        ("node_bytes", c_uint64),
+        ("notes", c_uint64),
+        ("messages", c_uint64),
+    ]
+
+
 class zoff_plan_info(Struct):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -380,6 +390,13 @@ class zoff_plan_info(Struct):
         ("matrix_elements", c_uint64),
         ("matrix_flop", c_uint64),
         ("matrix_bytes", c_uint64),
+        ("reduce", zoff_plan_traffic),
+        ("report", zoff_plan_traffic),
+        ("gather", zoff_plan_traffic),
+        ("fetch", zoff_plan_traffic),
+        ("exact_sums", c_int),
+        ("sum_ranks", c_uint),
+        ("sums_once", c_int),
     ]
 
 

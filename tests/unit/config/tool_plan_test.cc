@@ -157,7 +157,70 @@ TEST_F(plan_tool, OneOfSeveralRanks)
     if (four.output.find("\nDRAM for gradient accumulation") != four.output.npos)
         sum += figure(four.output, "DRAM for gradient accumulation");
     EXPECT_EQ(sum, figure(four.output, "DRAM in total"));
-    EXPECT_EQ(2, run(file() + " --elements 1e9 --ranks 2000").status);
+    EXPECT_EQ(2, run(file() + " --elements 1e9 --ranks 20000").status);
+}
+
+// The bytes between nodes of 4 x 4 ranks: 2/G (M-1)/M for weights, 7/G (M-1)/M for gradients in each micro-batch, and 9/G once
+// a step.
+TEST_F(plan_tool, TrafficByLinks)
+{
+    const std::string links = " --ranks-per-node 4 --link-intra 100 --link-inter 10 --message-us 0.001",
+                      cpu = file() + " --set zero_optimization.offload_optimizer.device=cpu --set zoff.host_memory=auto"
+                                     " --set gradient_accumulation_steps=2";
+    auto r = run(cpu + " --elements 1e9 --ranks 16 --compute-seconds 0.5" + links);
+    ASSERT_EQ(0, r.status) << r.output;
+    auto row = [&r](const char *what) {
+        const size_t at = r.output.find(std::string("\n") + what);
+        double notes = 0, messages = 0, node = 0, between = 0, seconds = 0;
+        EXPECT_NE(r.output.npos, at) << what << " in " << r.output;
+        const std::string line = at == r.output.npos ? "" : r.output.substr(at + 35);
+        EXPECT_EQ(5, sscanf(line.c_str(), "%lf %lf %lf %lf %lf", &notes, &messages, &node, &between, &seconds));
+        EXPECT_NEAR(std::max(node / 100, between / 10), seconds, 0.001) << what;
+        return between;
+    };
+    const double gradients = row("reduce: gradients"), weights = row("gather: new weights");
+    const bool is_once = r.output.find("\nroute                              levels, once a step: exact sums") != r.output.npos;
+    EXPECT_NEAR((is_once ? 9 : 2 * 7) / 4.0 * 0.75, gradients, 0.03) << r.output;
+    EXPECT_NEAR(2 / 4.0 * 0.75, weights, 0.004);
+    EXPECT_EQ(0, row("fetch: weights for use, once"));
+    EXPECT_NEAR(gradients + weights, row("in all"), 0.002);
+    for (const char *route :
+         {"\n  flat  ", "\n  levels  ", "\n  levels, once a step  ", "s if all of it is hidden behind 0.5 s"})
+        EXPECT_NE(r.output.npos, r.output.find(route)) << r.output;
+    r = run(cpu + " --elements 1e7 --ranks 16 --set zoff.reduce_scatter=ordered" + links);
+    EXPECT_NE(r.output.npos, r.output.find("flat: only \"exact\" sums take two levels, and zoff.reduce_scatter is another"));
+    r = run(cpu + " --elements 1e7 --ranks 4" + links);
+    EXPECT_NE(r.output.npos, r.output.find("flat: there are no nodes of several ranks beside each other")) << r.output;
+    r = run(cpu +
+            " --elements 1e7 --ranks 4 --set gradient_accumulation_steps=1 --ranks-per-node 2 --link-intra 1 --link-inter 1");
+    EXPECT_NE(r.output.npos, r.output.find("flat: sums of a node would save no byte between nodes")) << r.output;
+    r = run(cpu + " --elements 1e7 --ranks 8 --sweep" + links);
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(r.output.find("ranks,node_ranks,route,"), 0u) << r.output;
+    for (const char *line : {"\n1,1,\"flat\",0,0,0,0,", "\n2,2,\"flat\",", "\n4,4,\"flat\",", "\n8,4,\"flat\",",
+                             "\n8,4,\"levels\",", "\n8,4,\"levels, once a step\","})
+        EXPECT_NE(r.output.npos, r.output.find(line)) << line << r.output;
+}
+
+TEST_F(plan_tool, LinksThatDoNotFit)
+{
+    const std::pair<const char *, const char *> wrong[] = {
+        {"--ranks 6 --ranks-per-node 4 --link-intra 1 --link-inter 1",
+         "nodes of 4 ranks do not divide 6 ranks, and unequal nodes exchange as if each rank were a node: choose another "
+         "--ranks, "
+         "or --ranks-per-node 1"},
+        {"--ranks 8 --ranks-per-node 4 --link-intra 1", "--ranks-per-node needs --link-intra and --link-inter"},
+        {"--ranks-per-node 4 --link-intra 1 --link-inter 1", "--ranks-per-node is for several ranks: add --ranks N"},
+        {"--ranks 8 --sweep", "--sweep needs --ranks-per-node N, --link-intra GB/s and --link-inter GB/s"},
+        {"--ranks 8 --compute-seconds 3", "the time of links needs --ranks-per-node N"},
+        {"--ranks 8 --link-inter -3", "--link-inter needs a number above 0, not \"-3\""},
+        {"--ranks 8 --ranks-per-node none", "--ranks-per-node needs a number from 1 to 16384, not \"none\""},
+        {"--ranks 16385", "--ranks is at most 16384, not 16385"}};
+    for (const auto &[arguments, words] : wrong) {
+        auto r = run(file() + " --elements 1e6 " + arguments);
+        EXPECT_EQ(2, r.status) << arguments;
+        EXPECT_NE(r.output.npos, r.output.find(words)) << arguments << ": " << r.output;
+    }
 }
 
 TEST_F(plan_tool, WeightsOfTheEngineAreCounted)

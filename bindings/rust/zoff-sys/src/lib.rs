@@ -614,6 +614,8 @@ pub struct zoff_comm_transport {
     pub any_thread: c_int,
     /// all ranks that the network knows, where the program asked for all or some of them; 0: not compared with the launcher. A world of one rank beside launcher's variables of more is an error
     pub world_size: usize,
+    /// ranks of a node, which are consecutive; 0: not known, so the engine compares hosts
+    pub node_ranks: c_uint,
 }
 impl Default for zoff_comm_transport {
     fn default() -> Self {
@@ -754,7 +756,27 @@ impl Default for zoff_param_desc {
     }
 }
 
-/// Memory and files of an engine on this rank, by tier. The engine allocates by the same numbers.
+/// Traffic of this rank with others, as zoff_comm_info counts it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct zoff_plan_traffic {
+    /// to other ranks
+    pub sent_bytes: u64,
+    /// part of sent_bytes to ranks of the same node; all of it where nodes are not known
+    pub node_bytes: u64,
+    /// headers
+    pub notes: u64,
+    /// other messages
+    pub messages: u64,
+}
+impl Default for zoff_plan_traffic {
+    fn default() -> Self {
+        let its: Self = unsafe { std::mem::zeroed() }; // zeros, null and None
+        its
+    }
+}
+
+/// Memory, files and traffic of an engine on this rank. The engine allocates by the same numbers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct zoff_plan_info {
@@ -814,6 +836,20 @@ pub struct zoff_plan_info {
     pub matrix_flop: u64,
     /// Muon: DRAM for directions of matrices and for their products. Part of memory_bytes
     pub matrix_bytes: u64,
+    /// of a step of all micro-batches: gradients
+    pub reduce: zoff_plan_traffic,
+    /// of a step: decisions, such as which slices take part, and the norm
+    pub report: zoff_plan_traffic,
+    /// of a step that updates every parameter: weights, or sums at stage 0, and matrices
+    pub gather: zoff_plan_traffic,
+    /// of one fetch of each slice of engine-owned weights, as far as ranks have parts of them
+    pub fetch: zoff_plan_traffic,
+    /// not 0: sums of gradients are exact
+    pub exact_sums: c_int,
+    /// gradients take two hops, within nodes of so many ranks and between them; 0 or 1: one hop
+    pub sum_ranks: c_uint,
+    /// not 0: the second hop is once a step, and not in each micro-batch
+    pub sums_once: c_int,
 }
 impl Default for zoff_plan_info {
     fn default() -> Self {
