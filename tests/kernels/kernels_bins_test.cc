@@ -8,6 +8,7 @@
 #include <cfenv>
 #include <cmath>
 #include <memory>
+#include <random>
 
 using namespace kernel_data;
 
@@ -286,6 +287,48 @@ TEST_P(kernels_bins, widths_hold_the_terms_that_they_promise)
                 }
             }
         }
+    }
+}
+
+// Sums of 600 nodes, full ones of 3 bytes between wider ones.
+TEST_P(kernels_bins, sums_of_many_nodes_are_joined)
+{
+    enum { N = 300, NODES = 600, TERMS = 15 };
+    std::mt19937 random(11);
+    std::vector<std::unique_ptr<planes>> nodes;
+    std::vector<zoff_bins> parts;
+    std::vector<oracle_bins> want(N, {0, 0, 1});
+    std::vector<float> terms(N), out(N);
+    for (size_t node = 0; node < NODES; node++) {
+        nodes.push_back(std::make_unique<planes>(N, node % 290 == 289 ? 8 : node % 100 == 99 ? 4 : 3, node % 9));
+        for (size_t i = 0; i < N; i++) {
+            terms[i] = float_of((uint32_t)random() & 0x87ffffff) + (node % 2 ? 3.0e37f : -1.7e5f) * (float)(i % 3);
+            for (unsigned k = 0; k < TERMS; k++)
+                oracle_bins_add(&want[i], terms[i], 1);
+        }
+        zoff_bins_piece piece = {};
+        piece.count = N;
+        piece.to = nodes.back()->bins;
+        piece.first = true;
+        piece.terms = terms.data();
+        piece.dtype = ZOFF_F32;
+        piece.sources = TERMS;
+        table->bins(&piece, 0, N);
+        parts.push_back(piece.to);
+    }
+    planes sum(N, 8, 3);
+    zoff_bins_piece piece = {};
+    piece.count = N;
+    piece.to = sum.bins;
+    piece.first = true;
+    piece.parts = parts.data();
+    piece.part_count = NODES;
+    table->bins(&piece, 0, N);
+    piece.out = out.data();
+    table->bins(&piece, 0, N);
+    for (size_t i = 0; i < N; i++) {
+        ASSERT_TRUE(is(want[i], sum.at(i)));
+        ASSERT_EQ(bits_of(oracle_bins_value(want[i])), bits_of(out[i]));
     }
 }
 

@@ -345,6 +345,26 @@ static void bins_write_block(const bins_block *sum, const zoff_bins_piece *piece
     }
 }
 
+/* Join as many sums of 3 bytes as 4 bytes hold, in the registers of narrow sums: those of thousands of nodes.  @return number
+ * of sums; 0: they are others */
+static size_t bins_join_few(bins_block *sum, const zoff_bins_piece *piece, size_t from, size_t at, size_t count)
+{
+    enum { TERMS = 15, MOST = BINS_NARROW_MOST / TERMS };
+    int32_t hi[BINS_BLOCK], lo[BINS_BLOCK];
+    uint8_t top[BINS_BLOCK];
+    zoff_bins parts[MOST];
+    zoff_bins_piece some = {.count = count, .to = {hi, lo, top, sizeof *hi}, .first = true, .dtype = ZOFF_F32, .parts = parts};
+    for (; from <= piece->part_count && some.part_count < MOST && bins_sum(piece, from)->width == 3; from++) {
+        const zoff_bins *part = bins_sum(piece, from);
+        parts[some.part_count++] = (zoff_bins){(char *)part->hi + at * 3, (char *)part->lo + at * 3, part->top + at, 3};
+    }
+    if (!some.part_count)
+        return 0;
+    bins_narrow(&some, 0, count);
+    bins_join_block(sum, &some.to, 0, count);
+    return some.part_count;
+}
+
 static void bins_wide(const zoff_bins_piece *piece, size_t begin, size_t count)
 {
     const size_t end = begin + count;
@@ -352,8 +372,13 @@ static void bins_wide(const zoff_bins_piece *piece, size_t begin, size_t count)
         bins_block sum = {.top = {0}};
         now = end - at < BINS_BLOCK ? end - at : BINS_BLOCK;
         __builtin_memset(sum.top, 1, sizeof sum.top);
-        for (size_t part = bins_first_sum(piece); part <= piece->part_count; part++)
+        for (size_t part = bins_first_sum(piece), joined; part <= piece->part_count; part += joined) {
+            joined = bins_join_few(&sum, piece, part, at, now);
+            if (joined)
+                continue;
             bins_join_block(&sum, bins_sum(piece, part), at, now);
+            joined = 1;
+        }
         bins_add_block(&sum, piece, at, now);
         bins_write_block(&sum, piece, at, now);
     }
