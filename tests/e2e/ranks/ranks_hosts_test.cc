@@ -84,7 +84,7 @@ TEST(RanksHosts, LevelsCarryLess)
 {
     if (!getenv("ZOFF_TEST_CABLE") || !rank_job::is_possible(16))
         GTEST_SKIP() << "two_hosts.py runs this";
-    enum { COUNT = 1 << 21, STEPS = 2, TURNS = 2 };
+    enum { COUNT = 1 << 20, STEPS = 2, TURNS = 2 };
     uint64_t bytes[2] = {0, 0};
     std::vector<double> seconds[2];
     for (unsigned turn = 0; turn < 2 * TURNS; turn++) {

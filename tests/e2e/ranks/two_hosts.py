@@ -56,7 +56,7 @@ def take(mpirun, program, spaces, agent, filter_, tells="", hosts=2):
     ranks = hosts * hosts
     command = f"hostname {spaces[0]}; exec '{mpirun}' -host {places} -n {ranks} -x ZOFF_TEST_CABLE '{program}' '--gtest_filter={filter_}'"
     before = crossed(spaces[0])
-    done = run("timeout", "--kill-after=10", "100", "ip", "netns", "exec", spaces[0], "unshare", "--uts", "sh", "-c", command,
+    done = run("timeout", "--kill-after=10", "300", "ip", "netns", "exec", spaces[0], "unshare", "--uts", "sh", "-c", command,
                check=False, env=environment)
     bytes_ = crossed(spaces[0]) - before
     passed = done.stdout.count("[  PASSED  ]")
