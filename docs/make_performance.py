@@ -3,7 +3,8 @@
 """make_performance.py [--check]: write the tables of PERFORMANCE.md from the runs in bench/results.
 
 A table stands between "<!-- figures: NAME -->" and "<!-- end of figures -->". --check only says whether the page is up to
-date."""
+date. The table "links" is computed by `zoff plan --sweep`, which wrote LINKS."""
+import csv
 import glob
 import json
 import os
@@ -14,6 +15,7 @@ from written import DOCS, read, write
 
 PAGE = os.path.join(DOCS, "PERFORMANCE.md")
 RUN = os.path.join(DOCS, "..", "bench", "results", "*-{}-{}.json")
+LINKS = os.path.join(DOCS, "..", "bench", "results", "computed-links.csv")
 MACHINE = "epyc-zen4-2cpu"  # of runs that name none; "h200-16cpu:device" is a run of another one
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
 
@@ -211,7 +213,21 @@ def field(cell):
     return shown(median) + (f" ({shown(low)}–{shown(high)})" if low is not None else "") + void(run, what)
 
 
+def links():
+    """Seconds of a step by route. Weights that the engine owns are fetched twice in it."""
+    routes = ("flat", "levels", "levels, once a step")
+    with open(LINKS, encoding="utf-8") as f:
+        seconds = {(row["elements"], row["stage"], int(row["ranks"]), row["route"]):
+                   sum(float(row[f"{part}_seconds"]) for part in ("reduce", "report", "gather", "fetch", "fetch"))
+                   for row in csv.DictReader(f)}
+    return "\n".join(["| {} |".format(" | ".join(("parameters, stage, ranks", *routes))), "|---|---|---|---|"] + [
+        "| {} |".format(" | ".join((f"{model}, stage {stage}, {ranks:,}", *(shown(seconds[model, stage, ranks, r]) for r in routes))))
+        for model in ("7B", "70B") for stage in "13" for ranks in (16, 64, 1024, 16384)])
+
+
 def table(name):
+    if name == "links":
+        return links()
     headings, lines = TABLES[name]
     rows = [" | ".join(headings), "---|" * (len(headings) - 1) + "---"]
     rows += [" | ".join([label, *map(field, fields)]) for label, *fields in lines]
