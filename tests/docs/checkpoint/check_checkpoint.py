@@ -131,7 +131,7 @@ def check_layouts(root):
                 expect(HASH is None, f"the reader does not see that byte {at} of {path} differs")
             except (Bad, ValueError):
                 pass
-    expect(len(paths) == 11, f"{len(paths)} descriptions of golden state files")
+    expect(len(paths) == 13, f"{len(paths)} descriptions of golden state files")
     expect(len(left) >= 7 * 6 and not any(left.values()), f"elements that no rank has, or several: {left}")
 
 
