@@ -70,11 +70,26 @@ typedef struct zoff_open_barrier {
     bool was_canceled;       /* the rank failed because its program canceled the opening */
 } zoff_open_barrier;
 
+/* See report.c. The owner sets `item` and `join`, and before each start its record, at the beginning of `all`. */
+typedef struct zoff_report {
+    zoff_comm_item item;
+    /* Join a record of `bytes` bytes into another one; any order gives the same. */
+    void (*join)(void *into, const void *other, size_t bytes);
+    size_t bytes;
+    char *all; /* records of the ranks that gather; in the end the joined one of all ranks. The owner frees it */
+    bool has_levels, is_under_way;
+    bool has_started; /* the gather on `stream` has */
+    zoff_comm_stream stream;
+    zoff_comm_work work;
+} zoff_report;
+
 /* The slices that take part in a step. */
 typedef struct zoff_participation {
-    uint64_t *bits; /* one bit per slice, in words of 64, for each rank in turn */
-    zoff_comm_work work;
-    bool asked, agreed; /* flags for this step */
+    /* One bit for each slice that has a gradient, in words of 64. Where a trainer reduces gradients, as many again for those
+     * that have none. */
+    zoff_report report;
+    zoff_report partial;       /* names ranks of which only one has a gradient that the trainer has reduced */
+    bool asked, names, agreed; /* flags for this step; names: `partial` has begun */
 } zoff_participation;
 
 /* Numbers of a step that engines with one norm must have alike. */
@@ -153,13 +168,27 @@ zoff_status zoff_agreement_identity_exit(zoff_agreement *a, zoff_status status);
 /* Slices that take part in a step. */
 zoff_status zoff_agreement_participation_open(zoff_agreement *a);
 void zoff_agreement_participation_close(zoff_agreement *a);
-zoff_comm_call zoff_agreement_participation_call(const zoff_agreement *a); /* the operation, without memory */
-void zoff_agreement_participation_begin(zoff_agreement *a);                /* begin a step */
+size_t zoff_agreement_participation_bytes(const zoff_agreement *a); /* bytes of a record */
+void zoff_agreement_participation_begin(zoff_agreement *a);         /* begin a step */
 /* Find the slices that have a gradient on any rank, and flag them PRESENT.  @return PENDING: not all ranks have answered */
 zoff_status zoff_agreement_participation_poll(zoff_agreement *a);
+/* Complete what has begun, because this rank drops the step.  @blocks for other ranks */
+zoff_status zoff_agreement_participation_finish(zoff_agreement *a);
 uint64_t zoff_agreement_participation_elements(const zoff_agreement *a); /* elements that this rank updates in the step */
 /* `bits`: `words` words of each of `ranks`, one rank after the other. Those of rank 0 become the union of all. */
 void zoff_agreement_participation_join(uint64_t *bits, size_t words, unsigned ranks);
+
+/* ---- report.c ---- */
+
+/* Allocate the records, of so many bytes, at seal.  @return ERR_NO_MEMORY */
+zoff_status zoff_agreement_report_open(zoff_comm *comm, size_t bytes, zoff_report *r);
+/* Send this rank's record, and join those of all.  @return of poll: OK also if none is under way; PENDING */
+zoff_status zoff_agreement_report_start(zoff_comm *comm, zoff_comm_channel *channel, zoff_report *r);
+zoff_status zoff_agreement_report_poll(zoff_comm *comm, zoff_comm_channel *channel, zoff_report *r);
+/* Add what this rank sends for a record of so many bytes. Reads of `comm` what zoff_comm_call_traffic() reads. */
+void zoff_agreement_report_count(const zoff_comm *comm, size_t bytes, zoff_comm_traffic *sum);
+/* @blocks until it is joined */
+zoff_status zoff_agreement_report_wait(zoff_comm *comm, zoff_comm_channel *channel, zoff_report *r);
 
 /* ---- equal.c ---- */
 
@@ -188,10 +217,10 @@ zoff_status zoff_agreement_listed_compare_plan(zoff_agreement *a);
 zoff_status zoff_agreement_listed_compare_weights(zoff_agreement *a);
 /* Set the checksums of this rank's vote in a step; `hyper` must stay until the votes are compared. */
 void zoff_agreement_listed_tell(zoff_agreement *a, const zoff_step_inputs *inputs, zoff_vote *vote);
-/* Call when all votes have arrived, by rank: compare the inputs of the update, and the copies of gradients that the trainer has
- * reduced.  @blocks only if they differ */
-zoff_status zoff_agreement_listed_compare_inputs(zoff_agreement *a, const zoff_vote *votes);
-zoff_status zoff_agreement_listed_compare_copies(zoff_agreement *a, const zoff_vote *votes);
+/* Compare, by the joined vote, the inputs of the update, and the copies of gradients that the trainer has reduced.  @blocks
+ * only if they differ */
+zoff_status zoff_agreement_listed_compare_inputs(zoff_agreement *a, const zoff_vote *vote);
+zoff_status zoff_agreement_listed_compare_copies(zoff_agreement *a, const zoff_vote *vote);
 
 /* ---- norm.c: one norm over engines that train parts of one model ---- */
 

@@ -293,29 +293,23 @@ void zoff_agreement_listed_tell(zoff_agreement *a, const zoff_step_inputs *input
     list_inputs(a, &of_inputs);
     list_constants(a, &of_inputs);
     list_copies(a, &of_copies);
-    vote->inputs = of_inputs.sum;
-    vote->copies = of_copies.sum;
+    vote->inputs[0] = vote->inputs[1] = of_inputs.sum;
+    vote->copies[0] = vote->copies[1] = of_copies.sum;
 }
 
-zoff_status zoff_agreement_listed_compare_inputs(zoff_agreement *a, const zoff_vote *votes)
+zoff_status zoff_agreement_listed_compare_inputs(zoff_agreement *a, const zoff_vote *vote)
 {
     static const char CALL[] = "ranks take different steps";
     static const char REPEAT[] = "Call zoff_grads_drop() on every rank, and repeat the step with the same values";
-    unsigned other = 1;
-    while (other < zoff_comm_size(a->comm) && votes[other].inputs == votes[0].inputs)
-        other++;
-    if (other >= zoff_comm_size(a->comm))
+    if (vote->inputs[0] == vote->inputs[1])
         return ZOFF_OK;
     ZOFF_TRY(zoff_agreement_equal(a, list_inputs, a, CALL, REPEAT));
     return zoff_agreement_equal(a, list_constants, a, CALL, REPEAT);
 }
 
-zoff_status zoff_agreement_listed_compare_copies(zoff_agreement *a, const zoff_vote *votes)
+zoff_status zoff_agreement_listed_compare_copies(zoff_agreement *a, const zoff_vote *vote)
 {
-    unsigned other = 1;
-    while (other < zoff_comm_size(a->comm) && votes[other].copies == votes[0].copies)
-        other++;
-    if (other >= zoff_comm_size(a->comm))
+    if (vote->copies[0] == vote->copies[1])
         return ZOFF_OK;
     return zoff_agreement_equal(
         a, list_copies, a, "zoff_step",

@@ -228,43 +228,6 @@ static size_t words_of(const zoff_agreement *a)
     return zoff_base_bits_ceil_div(a->model->slice_count, 64);
 }
 
-zoff_status zoff_agreement_participation_open(zoff_agreement *a)
-{
-    const unsigned ranks = zoff_comm_size(a->comm);
-    if (ranks == 1)
-        return ZOFF_OK;
-    return zoff_base_mem_alloc(words_of(a) * ranks, sizeof *a->participation.bits, "slices of ranks", &a->participation.bits);
-}
-
-void zoff_agreement_participation_close(zoff_agreement *a)
-{
-    zoff_base_mem_free(a->participation.bits);
-    a->participation.bits = NULL;
-}
-
-zoff_comm_call zoff_agreement_participation_call(const zoff_agreement *a)
-{
-    return (zoff_comm_call){.kind = ZOFF_COMM_GATHER,
-                            .channel = a->channel,
-                            .item = {.about = ZOFF_COMM_ABOUT_PARTICIPATION},
-                            .count = words_of(a) * sizeof *a->participation.bits};
-}
-
-static zoff_status ask(zoff_agreement *a)
-{
-    const size_t words = words_of(a);
-    uint64_t *own = a->participation.bits + a->plan->rank * words;
-    memset(own, 0, words * sizeof *own);
-    for (size_t i = 0; i < a->model->slice_count; i++)
-        own[i / 64] |= (uint64_t)(a->model->flags[i] != 0) << i % 64;
-    zoff_comm_call call = zoff_agreement_participation_call(a);
-    call.in = own;
-    call.out = a->participation.bits;
-    ZOFF_TRY(zoff_comm_start(a->comm, &call, &a->participation.work));
-    a->participation.asked = true;
-    return ZOFF_OK;
-}
-
 /* The loop goes rank by rank, because reading one word of all ranks in turn would touch a different memory page each time. */
 void zoff_agreement_participation_join(uint64_t *bits, size_t words, unsigned ranks)
 {
@@ -275,56 +238,146 @@ void zoff_agreement_participation_join(uint64_t *bits, size_t words, unsigned ra
     }
 }
 
-static bool has(const zoff_agreement *a, unsigned rank, size_t number)
+static void unite(void *into, const void *other, size_t bytes)
 {
-    return a->participation.bits[rank * words_of(a) + number / 64] >> number % 64 & 1;
+    uint64_t *any = into;
+    for (size_t i = 0; i < bytes / sizeof *any; i++)
+        any[i] |= ((const uint64_t *)other)[i];
 }
 
-/* Check that all ranks have a gradient that the trainer has reduced, or none, because it is read from one rank only. */
-static zoff_status compare_reduced(const zoff_agreement *a)
+/* The first rank that has the gradient, and the first that has it not. */
+typedef struct zoff_partial {
+    unsigned with, without;
+} zoff_partial;
+
+static void join_partial(void *into, const void *other, size_t bytes)
 {
-    for (size_t i = 0; i < a->model->param_count; i++) {
-        const zoff_model_param *p = &a->model->params[i];
-        for (size_t slice = 0; p->reduced && slice < p->slices; slice++) {
-            for (unsigned rank = 1; rank < a->plan->ranks; rank++) {
-                const bool first = has(a, 0, p->first_flag + slice);
-                ZOFF_FAIL_IF(
-                    has(a, rank, p->first_flag + slice) != first, ZOFF_ERR_INVALID,
-                    "%s has zoff_param_desc.reduced, but only rank %u of ranks 0 and %u has handed over the gradient of "
-                    "its slice %zu: every rank must, or none. Call zoff_grads_drop() on every rank, and repeat the step",
-                    p->name, first ? 0 : rank, rank, slice);
-            }
-        }
-    }
+    zoff_partial *p = into;
+    const zoff_partial *o = other;
+    p->with = o->with < p->with ? o->with : p->with;
+    p->without = o->without < p->without ? o->without : p->without;
+}
+
+size_t zoff_agreement_participation_bytes(const zoff_agreement *a)
+{
+    size_t lists = 1;
+    for (size_t i = 0; i < a->model->param_count; i++)
+        lists = a->model->params[i].reduced ? 2 : lists;
+    return lists * words_of(a) * sizeof(uint64_t);
+}
+
+zoff_status zoff_agreement_participation_open(zoff_agreement *a)
+{
+    zoff_report *r = &a->participation.report;
+    if (zoff_comm_size(a->comm) == 1)
+        return ZOFF_OK;
+    r->item.about = a->participation.partial.item.about = ZOFF_COMM_ABOUT_PARTICIPATION;
+    r->join = unite;
+    a->participation.partial.join = join_partial;
+    ZOFF_TRY(zoff_agreement_report_open(a->comm, sizeof(zoff_partial), &a->participation.partial));
+    return zoff_agreement_report_open(a->comm, zoff_agreement_participation_bytes(a), r);
+}
+
+void zoff_agreement_participation_close(zoff_agreement *a)
+{
+    zoff_base_mem_free(a->participation.report.all);
+    zoff_base_mem_free(a->participation.partial.all);
+    a->participation.report.all = a->participation.partial.all = NULL;
+}
+
+static zoff_status ask(zoff_agreement *a)
+{
+    const size_t words = words_of(a), all = a->participation.report.bytes / sizeof(uint64_t);
+    uint64_t *own = (uint64_t *)(void *)a->participation.report.all;
+    memset(own, 0, words * sizeof *own);
+    for (size_t i = 0; i < a->model->slice_count; i++)
+        own[i / 64] |= (uint64_t)(a->model->flags[i] != 0) << i % 64;
+    for (size_t i = words; i < all; i++)
+        own[i] = ~own[i - words];
+    ZOFF_TRY(zoff_agreement_report_start(a->comm, a->channel, &a->participation.report));
+    a->participation.asked = true;
     return ZOFF_OK;
 }
 
-/* Mark the slices that take part: a slice takes part on every rank if any rank has its gradient. */
-static void take(zoff_agreement *a)
+/* Whether some rank has the gradient of a slice; with `list` 1: whether some rank has it not. */
+static bool has(const zoff_agreement *a, unsigned list, size_t number)
 {
-    uint64_t *any = a->participation.bits;
-    zoff_agreement_participation_join(any, words_of(a), a->plan->ranks);
-    for (size_t i = 0; i < a->model->slice_count; i++) {
-        if (any[i / 64] >> i % 64 & 1)
-            a->model->flags[i] |= ZOFF_SLICE_PRESENT;
+    const uint64_t *bits = (const uint64_t *)(const void *)a->participation.report.all;
+    return bits[list * words_of(a) + number / 64] >> number % 64 & 1;
+}
+
+/* Find a gradient that the trainer has reduced and that only some ranks have. All must have it, or none, because it is read
+ * from one rank only. */
+static const zoff_model_param *find_partial(const zoff_agreement *a, size_t *slice)
+{
+    for (size_t i = 0; i < a->model->param_count; i++) {
+        const zoff_model_param *p = &a->model->params[i];
+        for (*slice = 0; p->reduced && *slice < p->slices; (*slice)++) {
+            if (has(a, 0, p->first_flag + *slice) && has(a, 1, p->first_flag + *slice))
+                return p;
+        }
     }
+    return NULL;
+}
+
+static zoff_status start_partial(zoff_agreement *a, const zoff_model_param *p, size_t slice)
+{
+    zoff_partial *own = (zoff_partial *)(void *)a->participation.partial.all;
+    const bool is_here = a->model->flags[p->first_flag + slice] != 0;
+    if (a->participation.names)
+        return ZOFF_OK;
+    *own = (zoff_partial){.with = is_here ? a->plan->rank : UINT32_MAX, .without = is_here ? UINT32_MAX : a->plan->rank};
+    ZOFF_TRY(zoff_agreement_report_start(a->comm, a->channel, &a->participation.partial));
+    a->participation.names = true;
+    return ZOFF_OK;
+}
+
+static zoff_status compare_reduced(zoff_agreement *a)
+{
+    size_t slice;
+    const zoff_model_param *p = find_partial(a, &slice);
+    if (!p)
+        return ZOFF_OK;
+    ZOFF_TRY(start_partial(a, p, slice));
+    ZOFF_TRY_DONE(zoff_agreement_report_poll(a->comm, a->channel, &a->participation.partial));
+    const zoff_partial *ranks = (const zoff_partial *)(const void *)a->participation.partial.all;
+    return zoff_base_status_fail(
+        ZOFF_ERR_INVALID,
+        "%s has zoff_param_desc.reduced, but only rank %u of ranks %u and %u has handed over the gradient of its slice %zu: "
+        "every rank must, or none. Call zoff_grads_drop() on every rank, and repeat the step",
+        p->name, ranks->with, ranks->with < ranks->without ? ranks->with : ranks->without,
+        ranks->with < ranks->without ? ranks->without : ranks->with, slice);
+}
+
+/* Other ranks wait for this one in what has begun. */
+zoff_status zoff_agreement_participation_finish(zoff_agreement *a)
+{
+    const zoff_model_param *p;
+    size_t slice;
+    if (!a->participation.asked || a->participation.agreed)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_agreement_report_wait(a->comm, a->channel, &a->participation.report));
+    if ((p = find_partial(a, &slice)))
+        ZOFF_TRY(start_partial(a, p, slice));
+    return zoff_agreement_report_wait(a->comm, a->channel, &a->participation.partial);
 }
 
 void zoff_agreement_participation_begin(zoff_agreement *a)
 {
-    a->participation.work = (zoff_comm_work){.active = false};
-    a->participation.asked = a->participation.agreed = false;
+    a->participation.asked = a->participation.names = a->participation.agreed = false;
 }
 
+/* A slice takes part on every rank if any rank has its gradient. */
 zoff_status zoff_agreement_participation_poll(zoff_agreement *a)
 {
     if (a->participation.agreed)
         return ZOFF_OK;
     if (!a->participation.asked)
         ZOFF_TRY(ask(a));
-    ZOFF_TRY_DONE(zoff_comm_poll(a->comm, &a->participation.work));
-    ZOFF_TRY(compare_reduced(a));
-    take(a);
+    ZOFF_TRY_DONE(zoff_agreement_report_poll(a->comm, a->channel, &a->participation.report));
+    ZOFF_TRY_DONE(compare_reduced(a));
+    for (size_t i = 0; i < a->model->slice_count; i++)
+        a->model->flags[i] |= has(a, 0, i) ? ZOFF_SLICE_PRESENT : 0;
     a->participation.agreed = true;
     return ZOFF_OK;
 }

@@ -423,6 +423,8 @@ zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members);
  * rank 0 warns. 1: nodes have 1 rank, and hosts are compared for zoff_comm_info.node_bytes only.
  * @blocks for other ranks  @return ERR_UNSUPPORTED: there are other nodes already, or the back-end has none */
 zoff_status zoff_comm_open_grid(zoff_comm *comm, unsigned node_ranks, zoff_comm_grid *out);
+/* Whether there are several nodes of several ranks, so that a report goes over nodes, then over rails. */
+bool zoff_comm_has_levels(const zoff_comm *comm);
 
 /* The ranks of a node that zoff_comm_open_grid() would find, without asking other ranks; 0: not known. */
 unsigned zoff_comm_known_node(const zoff_comm *comm, unsigned node_ranks);

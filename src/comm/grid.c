@@ -41,6 +41,11 @@ zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members)
 
 /* ---- nodes ---- */
 
+bool zoff_comm_has_levels(const zoff_comm *comm)
+{
+    return !comm->flat && comm->node > 1 && comm->node < comm->size;
+}
+
 typedef struct place {
     uint64_t host, rank;
 } place;

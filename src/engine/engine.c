@@ -207,7 +207,9 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->walk.hints.most, sizeof *e->walk.hints.arrays, "buckets", &e->walk.hints.arrays));
     ZOFF_TRY(allocate_matrices(e));
     ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "hyper-parameters of groups", &e->gate.hyper));
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "votes of ranks", &e->gate.votes));
+    e->gate.votes.item.about = ZOFF_COMM_ABOUT_VOTE;
+    e->gate.votes.join = zoff_transfer_measure_join;
+    ZOFF_TRY(zoff_agreement_report_open(e->comm, sizeof e->gate.vote, &e->gate.votes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
     if (e->settings.values.check_use)
         ZOFF_TRY(zoff_traps_weights_open(&e->model, &e->plan, &e->life.traps));
@@ -225,8 +227,9 @@ static zoff_status allocate(zoff_engine *e)
 static void leave_to_messages(zoff_engine *e)
 {
     /* Other ranks may read these messages while they are in flight. */
-    zoff_comm_abandon(e->comm, &e->run.talks.vote);
-    zoff_comm_abandon(e->comm, &e->agreement.participation.work);
+    zoff_comm_abandon(e->comm, &e->gate.votes.work);
+    zoff_comm_abandon(e->comm, &e->agreement.participation.report.work);
+    zoff_comm_abandon(e->comm, &e->agreement.participation.partial.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
     zoff_agreement_norm_abandon(&e->agreement);
     zoff_comm_abandon(e->comm, &e->agreement.barrier.work);
@@ -242,9 +245,9 @@ static void leave_to_messages(zoff_engine *e)
                                     e->lending.cache.arena.bytes + e->walk.matrices.all.memory.map.bytes));
     e->transfer.accumulator.map = e->transfer.ranks.staging = e->walk.matrices.all.memory.map = (zoff_map){.base = NULL};
     zoff_lending_param_cache_leave(&e->lending);
-    e->agreement.participation.bits = NULL;
+    e->agreement.participation.report.all = e->agreement.participation.partial.all = NULL;
     e->agreement.barrier.all = NULL;
-    e->gate.votes = NULL;
+    e->gate.votes.all = NULL;
 }
 
 /* Advance operations that other ranks also wait for, and will also complete: prefetched weights of a pass that will not take
@@ -338,14 +341,14 @@ static void deallocate(zoff_engine *e)
     zoff_agreement_participation_close(&e->agreement);
     zoff_speculation_close(&e->walk.speculation);
     zoff_matrices_close(&e->walk.matrices.all);
-    void *blocks[] = {e->gate.hyper,        e->gate.votes,  e->walk.streamed,        e->walk.hints.chunks,
-                      e->walk.hints.arrays, e->walk.is_new, e->walk.matrices.before, e->walk.matrices.applied};
+    void *blocks[] = {e->gate.hyper,        e->gate.votes.all, e->walk.streamed,        e->walk.hints.chunks,
+                      e->walk.hints.arrays, e->walk.is_new,    e->walk.matrices.before, e->walk.matrices.applied};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
     e->settings.limits = (zoff_planning_limits){.bucket_elements = 0};
     e->gate.hyper = NULL;
-    e->gate.votes = NULL;
+    e->gate.votes.all = NULL;
     e->walk.streamed = NULL;
     e->walk.hints = (zoff_engine_hints){.chunks = NULL};
     e->walk.matrices.before = e->walk.matrices.applied = NULL;

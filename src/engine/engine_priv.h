@@ -88,7 +88,6 @@ typedef enum zoff_commit_stage {
 
 /* Operations with which ranks agree in a step. */
 typedef struct zoff_step_talks {
-    zoff_comm_work vote;
     zoff_comm_work commit; /* with zoff.persist: barriers before and after the commit */
     zoff_commit_stage stage;
     bool has_voted; /* the votes of all ranks have arrived, so an error is that of all */
@@ -216,7 +215,8 @@ typedef struct zoff_engine_threads {
 
 /* Inputs of the gate's decision. */
 typedef struct zoff_engine_gate {
-    zoff_vote *votes;            /* by rank */
+    zoff_report votes;           /* the votes of all ranks, on their way */
+    zoff_vote vote;              /* the joined vote of the last step */
     zoff_optimizer_hyper *hyper; /* per group, for the current step */
     bool stop_asked;             /* on this rank; atomic, because a signal handler or another thread sets it */
     bool stop_agreed;            /* the votes of a step have asked for a stop, so all ranks know */

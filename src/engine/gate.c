@@ -10,18 +10,11 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-/* One that knows whose gradient it is comes before another vote on the same block. */
 static const zoff_vote *first_poison(const zoff_engine *e)
 {
-    const zoff_vote *first = NULL;
-    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
-        const zoff_vote *vote = &e->gate.votes[rank];
-        const bool is_better = !first || zoff_transfer_measure_is_before(vote, first) ||
-                               (vote->rank_is_known && !first->rank_is_known && !zoff_transfer_measure_is_before(first, vote));
-        first = vote->poisoned && is_better ? vote : first;
-    }
-    return first;
+    return e->gate.vote.poisoned ? &e->gate.vote : NULL;
 }
 
 /* Whether some rank of zoff_engine_opts.norm_comm has a gradient that is not finite. */
@@ -113,8 +106,7 @@ static zoff_status count_votes(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
     zoff_norm_part *norm = &e->gate.norm;
-    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
-        zoff_base_exact_join(&norm->squares, &e->gate.votes[rank].squares);
+    norm->squares = e->gate.vote.squares;
     const double scale = scale_of(e, run->grad_scale, run->info.numbers.loss_scale);
     ZOFF_FAIL_IF(e->plan.run_count && isnan(scale), ZOFF_ERR_INVALID,
                  "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
@@ -127,8 +119,7 @@ static zoff_status count_votes(zoff_engine *e)
     /* An engine that trains nothing has no factor of its own, and decides by that of the others. */
     norm->terms[ZOFF_NORM_SCALE] = e->plan.run_count ? scale : run->has_sum ? run->sum.scale : 0;
     norm->terms[ZOFF_NORM_LOOKS] = run->looks;
-    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
-        norm->replicas += e->gate.votes[rank].replicas;
+    norm->replicas = e->gate.vote.replicas;
     norm->stop_requested = e->gate.stop_agreed;
     if (run->looks && first_poison(e)) {
         zoff_engine_gate_explain(e, norm->why, sizeof norm->why);
@@ -184,10 +175,9 @@ void zoff_engine_request_stop(zoff_engine *e)
 }
 
 /* The request stays set, so a step that is dropped or retried does not lose it. */
-static void agree_on_stop(zoff_engine *e)
+static void agree_on_stop(zoff_engine *e, bool is_requested)
 {
-    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
-        e->gate.stop_agreed = e->gate.stop_agreed || e->gate.votes[rank].stop_requested;
+    e->gate.stop_agreed = e->gate.stop_agreed || is_requested;
     e->run.info.stop_requested = e->gate.stop_agreed;
 }
 
@@ -219,41 +209,27 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e)
     return !isnan(scale) && zoff_speculation_holds(&e->walk.speculation, consts);
 }
 
-zoff_comm_call zoff_engine_gate_vote_call(const zoff_engine *e)
-{
-    return (zoff_comm_call){.kind = ZOFF_COMM_GATHER,
-                            .channel = (zoff_comm_channel *)(uintptr_t)&e->channel,
-                            .item = {.about = ZOFF_COMM_ABOUT_VOTE},
-                            .out = e->gate.votes,
-                            .count = sizeof *e->gate.votes};
-}
-
 /* Send this rank's vote to all, and receive theirs. */
 static zoff_status ask(zoff_engine *e, bool has_failed)
 {
-    const unsigned rank = zoff_comm_rank(e->comm);
     tell_inputs(e);
     e->transfer.measure.vote.stop_requested = __atomic_load_n(&e->gate.stop_asked, __ATOMIC_ACQUIRE);
     zoff_transfer_walk_tell(&e->transfer, &e->transfer.measure.vote.order);
     e->transfer.measure.vote.replicas = zoff_agreement_norm_replicas(&e->agreement);
-    e->gate.votes[rank] = e->transfer.measure.vote;
-    e->gate.votes[rank].has_failed = has_failed;
-    zoff_comm_call call = zoff_engine_gate_vote_call(e);
-    call.in = &e->gate.votes[rank];
-    return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
+    e->transfer.measure.vote.failed = has_failed ? zoff_comm_rank(e->comm) : UINT32_MAX;
+    memcpy(e->gate.votes.all, &e->transfer.measure.vote, sizeof e->transfer.measure.vote);
+    return zoff_agreement_report_start(e->comm, &e->channel, &e->gate.votes);
 }
 
 /* Read the votes of this engine, which have arrived.  @return an error on every rank, if one has failed */
 static zoff_status hear(zoff_engine *e)
 {
-    agree_on_stop(e);
-    zoff_transfer_walk_hear(&e->transfer, e->gate.votes);
+    const zoff_vote *vote = &e->gate.vote;
+    memcpy(&e->gate.vote, e->gate.votes.all, sizeof *vote);
+    agree_on_stop(e, vote->stop_requested);
+    zoff_transfer_walk_hear(&e->transfer, vote);
     e->run.talks.has_voted = true;
-    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
-        if (e->gate.votes[rank].has_failed)
-            return zoff_agreement_vote_tell(&e->agreement.ranks, rank);
-    }
-    return ZOFF_OK;
+    return vote->failed == UINT32_MAX ? ZOFF_OK : zoff_agreement_vote_tell(&e->agreement.ranks, vote->failed);
 }
 
 /* The norm of this engine is that of the step, or a part of it. */
@@ -261,9 +237,9 @@ static zoff_status take_votes(zoff_engine *e)
 {
     ZOFF_TRY(hear(e));
     e->gate.norm = (zoff_norm_part){.is_poisoned = false};
-    zoff_status status = zoff_agreement_listed_compare_inputs(&e->agreement, e->gate.votes);
+    zoff_status status = zoff_agreement_listed_compare_inputs(&e->agreement, &e->gate.vote);
     if (status == ZOFF_OK && !(e->run.looks && first_poison(e))) /* otherwise the step is skipped */
-        status = zoff_agreement_listed_compare_copies(&e->agreement, e->gate.votes);
+        status = zoff_agreement_listed_compare_copies(&e->agreement, &e->gate.vote);
     if (status == ZOFF_OK)
         status = count_votes(e);
     if (e->agreement.norm.ranks.comm) {
@@ -297,8 +273,7 @@ static zoff_status join(zoff_engine *e)
     if (joined.replicas && e->run.looks && !joined.is_poisoned)
         ZOFF_TRY(zoff_agreement_norm_explain(&e->agreement));
     e->gate.norm = joined;
-    e->gate.stop_agreed = e->gate.stop_agreed || e->gate.norm.stop_requested;
-    e->run.info.stop_requested = e->gate.stop_agreed;
+    agree_on_stop(e, e->gate.norm.stop_requested);
     decide(e);
     return ZOFF_OK;
 }
@@ -314,7 +289,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
     }
     zoff_status status = ZOFF_OK;
     if (run->gate == ZOFF_GATE_VOTING) {
-        status = zoff_comm_poll(e->comm, &run->talks.vote);
+        status = zoff_agreement_report_poll(e->comm, &e->channel, &e->gate.votes);
         if (status == ZOFF_OK)
             status = take_votes(e);
     }
@@ -344,7 +319,7 @@ static zoff_status vote_failure(zoff_engine *e)
     if (e->run.gate == ZOFF_GATE_CLOSED)
         ZOFF_TRY(ask(e, true));
     e->run.gate = ZOFF_GATE_CLOSED;
-    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.vote));
+    ZOFF_TRY(zoff_agreement_report_wait(e->comm, &e->channel, &e->gate.votes));
     return hear(e);
 }
 

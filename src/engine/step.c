@@ -548,11 +548,12 @@ static zoff_status drop_together(zoff_engine *e)
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(t));
     if (e->life.phase == ZOFF_PHASE_IDLE)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_comm_wait(e->comm, &e->agreement.participation.work));
-    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.vote));
+    ZOFF_TRY(zoff_agreement_participation_finish(&e->agreement));
+    ZOFF_TRY(zoff_agreement_report_wait(e->comm, &e->channel, &e->gate.votes));
     /* Ranks that skip this step learn from its votes: so must this one. */
     if (e->run.gate == ZOFF_GATE_VOTING) {
-        zoff_transfer_walk_hear(t, e->gate.votes);
+        memcpy(&e->gate.vote, e->gate.votes.all, sizeof e->gate.vote);
+        zoff_transfer_walk_hear(t, &e->gate.vote);
         (void)zoff_transfer_walk_learn(t);
     }
     return ZOFF_OK;

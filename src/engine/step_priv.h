@@ -117,7 +117,6 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e);
  * that step. */
 zoff_status zoff_engine_gate_assume(zoff_engine *e);
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
-zoff_comm_call zoff_engine_gate_vote_call(const zoff_engine *e); /* the operation, without this rank's vote */
 /* Measuring has failed on this rank: vote it, unless all know, so that the others fail, too. The error is kept.  @blocks until
  * all have voted */
 void zoff_engine_gate_fail(zoff_engine *e);

@@ -10,7 +10,7 @@
 /* The parts of an engine that size messages, as they are with this plan once it is sealed, for a step in which every slice
  * takes part. */
 typedef struct sized {
-    zoff_comm comm; /* rank, size, node, group and message_bytes */
+    zoff_comm comm; /* rank, size, node, group, flat and message_bytes */
     zoff_model model;
     zoff_lending lending;
     zoff_transfer transfer;
@@ -26,6 +26,7 @@ static zoff_status open_sized(const zoff_engine *e, const zoff_plan *plan, sized
                                   : nodes->node_ranks > 1 ? nodes->node_ranks
                                                           : 0,
                           .group = e->lending.group.members,
+                          .flat = e->comm->flat,
                           .message_bytes = e->comm->message_bytes},
                  .model = e->model,
                  .lending = e->lending,
@@ -50,12 +51,13 @@ static zoff_status open_sized(const zoff_engine *e, const zoff_plan *plan, sized
 /* Decisions of a step: which slices take part, the votes, and, with states that persist, the commit. */
 static void count_report(const zoff_engine *e, const sized *s, zoff_comm_traffic *sum)
 {
-    const zoff_comm_call calls[] = {zoff_agreement_participation_call(&s->agreement), zoff_engine_gate_vote_call(e),
-                                    zoff_engine_stores_commit_call(e, ZOFF_COMMIT_WRITTEN),
-                                    zoff_engine_stores_commit_call(e, ZOFF_COMMIT_TOLD)};
-    const size_t last = zoff_engine_stores_commit_together(e) ? 4 : 2;
-    for (size_t i = s->agreement.plan->chunk_count ? 0 : 1; i < last; i++)
-        zoff_comm_call_add_traffic(&s->comm, &calls[i], sum);
+    const zoff_comm_call commits[] = {zoff_engine_stores_commit_call(e, ZOFF_COMMIT_WRITTEN),
+                                      zoff_engine_stores_commit_call(e, ZOFF_COMMIT_TOLD)};
+    if (s->agreement.plan->chunk_count)
+        zoff_agreement_report_count(&s->comm, zoff_agreement_participation_bytes(&s->agreement), sum);
+    zoff_agreement_report_count(&s->comm, sizeof e->gate.vote, sum);
+    for (size_t i = 0; i < 2 && zoff_engine_stores_commit_together(e); i++)
+        zoff_comm_call_add_traffic(&s->comm, &commits[i], sum);
 }
 
 static zoff_plan_traffic shown(const zoff_comm_traffic *t)

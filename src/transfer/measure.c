@@ -100,6 +100,46 @@ bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b)
     return a->slice != b->slice ? a->slice < b->slice : a->first < b->first;
 }
 
+static void join_range(uint64_t into[2], const uint64_t other[2])
+{
+    into[0] = zoff_base_bits_min(into[0], other[0]);
+    into[1] = zoff_base_bits_max(into[1], other[1]);
+}
+
+/* On the same block, a vote that knows whose gradient it is comes first. */
+static bool is_better(const zoff_vote *a, const zoff_vote *b)
+{
+    if (zoff_transfer_measure_is_before(a, b) || zoff_transfer_measure_is_before(b, a))
+        return zoff_transfer_measure_is_before(a, b);
+    return a->rank_is_known != b->rank_is_known ? a->rank_is_known : a->rank < b->rank;
+}
+
+void zoff_transfer_measure_join(void *into, const void *other, size_t bytes)
+{
+    zoff_vote *v = into;
+    const zoff_vote *o = other;
+    zoff_base_exact_join(&v->squares, &o->squares);
+    if (o->poisoned && (!v->poisoned || is_better(o, v))) {
+        v->poisoned = true;
+        v->rank_is_known = o->rank_is_known;
+        v->rank = o->rank;
+        v->param = o->param;
+        v->slice = o->slice;
+        v->first = o->first;
+    }
+    v->stop_requested |= o->stop_requested;
+    v->failed = o->failed < v->failed ? o->failed : v->failed;
+    join_range(v->inputs, o->inputs);
+    join_range(v->copies, o->copies);
+    v->replicas += o->replicas;
+    const uint32_t least = v->order.heard[0] < o->order.heard[0] ? v->order.heard[0] : o->order.heard[0];
+    const uint32_t most = v->order.heard[1] > o->order.heard[1] ? v->order.heard[1] : o->order.heard[1];
+    if (o->order.first != UINT32_MAX)
+        v->order = o->order;
+    v->order.heard[0] = least;
+    v->order.heard[1] = most;
+}
+
 /* The culprit is the first one in the list of parameters, in whichever order gradients are measured. */
 static void note_culprit(zoff_transfer *t, const zoff_plan_piece *piece, size_t first)
 {

@@ -273,9 +273,9 @@ void zoff_transfer_walk_begin_batch(zoff_transfer *t);             /* no bucket 
 void zoff_transfer_walk_complete(zoff_transfer *t, size_t bucket); /* note that a bucket is complete, once in a micro-batch */
 /* The program uses weights of these buckets before the running step is over. */
 void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets);
-/* Several ranks: fill in this rank's vote. hear: read the votes of all. */
+/* Several ranks: fill in this rank's vote. hear: read the joined vote. */
 void zoff_transfer_walk_tell(const zoff_transfer *t, zoff_walk_news *out);
-void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes);
+void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *vote);
 /* At the end of a step: use the order of its uses from now on, then that of the other buckets. Several ranks use the order of
  * rank 0, once all have heard it.  @return whether the order is another one */
 bool zoff_transfer_walk_learn(zoff_transfer *t);
@@ -299,6 +299,8 @@ void zoff_transfer_measure_close(zoff_transfer *t);
 void zoff_transfer_measure_begin(zoff_transfer *t); /* reset all measurements */
 /* Whether the block of one vote that is not finite precedes that of another in the list of parameters. */
 bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b);
+/* Join the vote `other` into the vote `into`: see zoff_report.join. */
+void zoff_transfer_measure_join(void *into, const void *other, size_t bytes);
 /* The bucket is complete on this rank: add the checksums of gradients that the trainer has reduced. Call begin_copies() before
  * the first micro-batch of a step. A step compares at most 16 blocks of each slice, the next one others, so that it takes
  * little time. */

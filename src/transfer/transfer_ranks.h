@@ -20,26 +20,26 @@ enum { ZOFF_WALK_NEWS = 32 };
 
 /* A part of a new order of buckets, by rank 0. Each vote of a step has one, until all ranks have heard the whole order. */
 typedef struct zoff_walk_news {
-    uint32_t heard; /* buckets that the voting rank has heard before this vote */
-    uint32_t first; /* rank 0: position of the first bucket below */
-    uint32_t count; /* number of buckets below; 0: no news */
+    uint32_t heard[2]; /* buckets that a rank has heard before this vote: least and most of the ranks */
+    uint32_t first;    /* by rank 0: position of the first bucket below; UINT32_MAX in votes of others */
+    uint32_t count;    /* number of buckets below; 0: no news */
     uint32_t buckets[ZOFF_WALK_NEWS];
 } zoff_walk_news;
 
-/* This rank's vote, before the gate opens. */
+/* This rank's vote, before the gate opens. Votes of ranks join: see zoff_transfer_measure_join(). */
 typedef struct zoff_vote {
     zoff_exact squares; /* sums of squares of the gradients that this rank has measured, without blocks that are not finite */
     bool poisoned;      /* a block is not finite; the fields below name the first one */
     /* The rank that contributed it is known; otherwise only the sum of several ranks is known to be not finite. */
     bool rank_is_known;
     bool stop_requested; /* this rank was asked to stop: zoff_engine_request_stop() */
-    bool has_failed;     /* this rank has failed while it measured, so all drop the step */
+    uint32_t failed;     /* the first rank that has failed while it measured, so all drop the step; UINT32_MAX: none */
     uint32_t rank;       /* rank of that block, or the rank that votes */
     zoff_param param;
     size_t slice, first;
-    uint64_t inputs;   /* checksum of the inputs of its update: see agreement/listed.c */
-    uint64_t copies;   /* checksum of the gradients that the trainer has reduced */
-    uint64_t replicas; /* sum of checksums: see agreement/norm.c */
+    uint64_t inputs[2]; /* checksum of the inputs of its update, least and most of the ranks: see agreement/listed.c */
+    uint64_t copies[2]; /* checksum of the gradients that the trainer has reduced, likewise */
+    uint64_t replicas;  /* sum of checksums: see agreement/norm.c */
     zoff_walk_news order;
 } zoff_vote;
 

@@ -141,22 +141,21 @@ void zoff_transfer_walk_tell(const zoff_transfer *t, zoff_walk_news *out)
 {
     const zoff_walk *w = &t->walk;
     const size_t first = w->begins ? 0 : w->heard_count, left = zoff_transfer_walk_host_count(t) - first;
-    *out = (zoff_walk_news){.heard = (uint32_t)w->heard_count, .first = (uint32_t)first};
+    *out = (zoff_walk_news){.heard = {(uint32_t)w->heard_count, (uint32_t)w->heard_count},
+                            .first = zoff_comm_rank(t->comm) == 0 ? (uint32_t)first : UINT32_MAX};
     if (zoff_comm_rank(t->comm) != 0 || !w->has_news)
         return;
     out->count = (uint32_t)zoff_base_bits_min(left, ZOFF_WALK_NEWS);
     memcpy(out->buckets, w->candidate + first, out->count * sizeof *out->buckets);
 }
 
-/* Every rank has the same votes, so all come to the same count, and a rank that has missed one, because its step failed, makes
- * all of them begin anew. */
-void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes)
+/* Every rank has the same joined vote, so all come to the same count, and a rank that has missed one, because its step failed,
+ * makes all of them begin anew. */
+void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *vote)
 {
     zoff_walk *w = &t->walk;
-    const zoff_walk_news *news = &votes[0].order;
-    bool all = true;
-    for (unsigned rank = 0; rank < zoff_comm_size(t->comm); rank++)
-        all = all && votes[rank].order.heard == news->first;
+    const zoff_walk_news *news = &vote->order;
+    const bool all = news->heard[0] == news->first && news->heard[1] == news->first;
     w->begins = false;
     w->heard_count = news->first && all ? news->first : 0;
     if (news->first != w->heard_count || news->count > zoff_transfer_walk_host_count(t) - w->heard_count)

@@ -125,8 +125,9 @@ TEST(GateOfRanks, TheFirstPoisonOfAllVotesIsNamed)
     all.seal(config_text(""), 0);
     ASSERT_FALSE(testing::Test::HasFailure());
     zoff_engine *e = all.engines[0].get();
+    zoff_vote votes[2] = {};
     const auto poison = [&](unsigned rank, uint32_t param, size_t slice, size_t first) {
-        zoff_vote &vote = e->gate.votes[rank];
+        zoff_vote &vote = votes[rank];
         vote.poisoned = vote.rank_is_known = true;
         vote.rank = rank;
         vote.param = param;
@@ -135,6 +136,11 @@ TEST(GateOfRanks, TheFirstPoisonOfAllVotesIsNamed)
     };
     const auto words = [&] {
         char why[512];
+        zoff_vote other = votes[1];
+        e->gate.vote = votes[0];
+        zoff_transfer_measure_join(&e->gate.vote, &votes[1], sizeof other);
+        zoff_transfer_measure_join(&other, &votes[0], sizeof other);
+        EXPECT_EQ(0, memcmp(&other, &e->gate.vote, sizeof other)) << "votes join in any order";
         zoff_engine_gate_explain(e, why, sizeof why);
         return std::string(why);
     };
@@ -146,7 +152,7 @@ TEST(GateOfRanks, TheFirstPoisonOfAllVotesIsNamed)
     EXPECT_EQ("the gradient of param0, slice 1, has an inf or nan between its elements 2048 and 2999 on rank 0", words());
     poison(1, 0, 1, 1024);
     EXPECT_EQ("the gradient of param0, slice 1, has an inf or nan between its elements 1024 and 2047 on rank 1", words());
-    e->gate.votes[1].rank_is_known = false;
+    votes[1].rank_is_known = false;
     EXPECT_NE(std::string::npos, words().find("in the sum of all ranks (by rank 1)"));
     e->run.looks = false; // gradients were not examined
     EXPECT_EQ(0u, words().find("the gradients have to be multiplied by "));

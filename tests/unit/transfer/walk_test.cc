@@ -117,16 +117,18 @@ TEST(Walk, SeveralRanksLearnFromTheVotesOfTheFirst)
 {
     enum { STEPS = 12, MISSED = 2, BUCKETS = 2 * ZOFF_WALK_NEWS + 6 };
     walker first(BUCKETS, 0, 2), second(BUCKETS, 1, 2);
-    zoff_vote votes[2] = {};
+    zoff_vote votes[2] = {}, joined;
     size_t changed_in = 0;
     for (size_t step = 1; step <= STEPS; step++) {
         for (walker *self : {&first, &second}) {
             self->use_all();
             zoff_transfer_walk_tell(&self->t, &votes[self->comm.rank].order);
         }
+        joined = votes[step % 2]; // in any order
+        zoff_transfer_measure_join(&joined, &votes[1 - step % 2], sizeof joined);
         for (walker *self : {&first, &second}) {
             if (step != MISSED || self == &first)
-                zoff_transfer_walk_hear(&self->t, votes);
+                zoff_transfer_walk_hear(&self->t, &joined);
             changed_in = zoff_transfer_walk_learn(&self->t) && self == &first ? step : changed_in;
         }
         EXPECT_EQ(first.walk(), second.walk()) << "step " << step;
