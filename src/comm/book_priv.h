@@ -12,6 +12,13 @@ enum { ZOFF_COMM_VISITS = 256 }; /* this rank remembers its last 256 calls */
 
 typedef enum zoff_comm_told { ZOFF_COMM_TOLD_NOBODY, ZOFF_COMM_TOLD_GROUP, ZOFF_COMM_TOLD_ALL } zoff_comm_told;
 
+/* The last report of a rank. */
+struct told {
+    unsigned count;
+    unsigned waits_for; /* the rank, plus 1, for which an operation of its group has waited long; 0: none */
+    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
+};
+
 typedef struct zoff_comm_book {
     pthread_mutex_t lock;
     zoff_comm_channel *come; /* channels that are registered but not open, in order of registration */
@@ -29,10 +36,7 @@ typedef struct zoff_comm_book {
     uint64_t chain;       /* checksum over all calls that counted */
     double worked;        /* time at which this rank has told last that it computes */
     uint64_t works_heard; /* such messages of other ranks */
-    struct told {
-        unsigned count;
-        zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
-    } * theirs; /* last report of each rank */
+    struct told *theirs;  /* last report of each rank */
 } zoff_comm_book;
 
 #endif

@@ -243,9 +243,19 @@ static bool is_missing(zoff_comm *comm, const zoff_comm_work *work, unsigned ran
     return rank != comm->rank && zoff_comm_call_has(&work->call, rank) && !comm->ops->has_arrived(comm, work, rank);
 }
 
-/* List the ranks that has_arrived() does not report, as "1, 3". A rank that waits in the same call as this one is listed only
- * if no other rank is missing, because the others keep it from starting the operation. The text in `visits` says in which calls
- * the first of the missing ranks wait. Returns the number of listed ranks. */
+/* Whether a rank before this one is missing because of the same rank. */
+static bool is_listed(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
+{
+    const unsigned end = zoff_comm_waits_for(comm, rank);
+    bool is = end != rank && is_missing(comm, work, end);
+    for (unsigned i = 0; i < rank && end != rank; i++)
+        is = is || (is_missing(comm, work, i) && zoff_comm_waits_for(comm, i) == end);
+    return is;
+}
+
+/* List the ranks that has_arrived() does not report, as "1, 3", or those that they wait for. A rank that waits in the same call
+ * as this one is listed only if no other rank is missing, because the others keep it from starting the operation. The text in
+ * `visits` says in which calls the first of the missing ranks wait. Returns the number of listed ranks. */
 static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes, char *visits,
                              size_t visits_bytes)
 {
@@ -262,10 +272,11 @@ static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *
         if (waiting++ < VISITS && told < visits_bytes)
             zoff_comm_describe_visit_of(comm, rank, visits + told, visits_bytes - told);
         told += strlen(visits + told);
-        if (some_do_not_wait && zoff_comm_waits_too(comm, rank))
+        if ((some_do_not_wait && zoff_comm_waits_too(comm, rank)) || is_listed(comm, work, rank))
             continue;
         if (used < dst_bytes)
-            used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%u", missing ? ", " : "", rank);
+            used +=
+                (size_t)snprintf(dst + used, dst_bytes - used, "%s%u", missing ? ", " : "", zoff_comm_waits_for(comm, rank));
         missing++;
     }
     return missing;
@@ -383,6 +394,23 @@ static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
     return comm->timeout_seconds >= 0 && work->waited > comm->timeout_seconds;
 }
 
+/* Tell node and rail for which rank this one waits. Their operations wait for this rank, so their errors name that one. */
+static void tell_waits(zoff_comm *comm, zoff_comm_work *work)
+{
+    static const zoff_comm_stream TOLD[] = {ZOFF_COMM_STEP_NODE, ZOFF_COMM_STEP_RAIL};
+    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
+    const unsigned count = zoff_comm_get_visits(comm, visits, ZOFF_COMM_VISITS_TOLD);
+    unsigned i = 0;
+    work->is_told = true;
+    while (i < work->call.members && !is_missing(comm, work, zoff_comm_call_member(&work->call, i)))
+        i++;
+    for (size_t k = 0; k < 2 && comm->node && i < work->call.members; k++) {
+        zoff_comm_call call = {.stream = TOLD[k], .root = zoff_comm_waits_for(comm, zoff_comm_call_member(&work->call, i)) + 1};
+        zoff_comm_call_group(comm, &call);
+        (void)comm->ops->tell(comm, &call, visits, count); /* later calls report a transport that fails */
+    }
+}
+
 static zoff_status poll_work(zoff_comm *comm, zoff_comm_work *work)
 {
     if (!work->active)
@@ -393,6 +421,8 @@ static zoff_status poll_work(zoff_comm *comm, zoff_comm_work *work)
         status = expire(comm, work);
     else if (status == ZOFF_PENDING && zoff_comm_watch(comm, &work->call, work->seen) < 0)
         status = ZOFF_ERR_COMM;
+    if (status == ZOFF_PENDING && !work->is_told && comm->timeout_seconds >= 0 && work->waited > comm->timeout_seconds / 2)
+        tell_waits(comm, work);
     if (status == ZOFF_PENDING)
         return status;
     if (status < 0)

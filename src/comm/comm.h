@@ -96,7 +96,7 @@ typedef struct zoff_comm_call {
     /* EXCHANGE, GATHER: size of each piece in `out`. GATHER: `in` is as long as this rank's. NULL: `count` each. */
     const size_t *receive_bytes;
     size_t count;  /* SUM: doubles; BROADCAST: bytes; GATHER without receive_bytes: bytes of each member */
-    unsigned root; /* BROADCAST: the sending rank */
+    unsigned root; /* BROADCAST: the sending rank. zoff_comm_ops.tell, in a group: the rank, plus 1, that this one waits for */
     /* On a stream of groups: the ranks first, first + stride, ... are the members. zoff_comm_call_group() sets them. Other
      * ranks neither start the operation nor learn of it. 0 members: all ranks. A stride of 0 is 1. */
     unsigned first, stride, members;
@@ -116,6 +116,7 @@ typedef struct zoff_comm_work {
     size_t result_bytes;  /* cached zoff_comm_call_result(), which loops over all ranks */
     double seen, waited;  /* seconds: time of the last poll; waiting time counted so far, see has_expired() */
     uint64_t works_heard; /* messages of zoff_comm_works() that other ranks had sent until the last poll */
+    bool is_told;         /* this rank has told which rank it waits for */
     bool arrived;         /* set by the back-end: every rank has started the operation */
     bool taken;           /* set by the back-end when this rank has copied its result */
     void *scratch;        /* from zoff_base_mem_alloc(); freed by call.c */
@@ -307,6 +308,8 @@ zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double 
  * each timeout, and their waits begin anew. */
 void zoff_comm_works(zoff_comm *comm);
 bool zoff_comm_is_broken(zoff_comm *comm);
+/* With the lock: the rank that keeps a rank from starting an operation, by its last report; else the rank itself. */
+unsigned zoff_comm_waits_for(const zoff_comm *comm, unsigned rank);
 /* With the lock: whether a rank has reported that it waits in the same call as this rank. */
 bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank);
 /* The last report of a rank, as "; rank 1 waits in zoff_step_wait() of engine 2"; "" if there is no new report. */

@@ -12,7 +12,8 @@ typedef enum zoff_comm_says {
     ZOFF_COMM_LEAVES,   /* the sender closes its communicator */
     ZOFF_COMM_GIVES_UP, /* the sender's communicator is broken; `data` has the reason */
     ZOFF_COMM_CLOSES,   /* the sender closes a channel */
-    ZOFF_COMM_WAITS,    /* the sender's program waits in a call: `count` zoff_comm_visit in `data` */
+    /* The sender waits: `count` zoff_comm_visit in `data`; `root`, unless 0: for the rank `root` - 1. */
+    ZOFF_COMM_WAITS,
 } zoff_comm_says;
 
 enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_HEADER_TAG = 0, ZOFF_COMM_TAGS = 1024 };

@@ -10,6 +10,7 @@
  * this size. So no message is truncated, no transfer to an absent rank is in flight, and no third message is needed. Between
  * threads a send can be cancelled, so there the piece goes with the header, and the receiver takes it when both agree. Nothing
  * here sleeps or makes a thread: the thread that polls does the work. */
+#include "book_priv.h"
 #include "message_queue_priv.h"
 
 #include "bits.h"
@@ -235,6 +236,7 @@ static zoff_status tell_visits(zoff_comm *comm, const zoff_comm_call *call, cons
     _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof header.data, "the visits fit into a header");
     memset(&header, 0, offsetof(zoff_comm_header, data));
     header.says = ZOFF_COMM_WAITS;
+    header.root = call->members ? call->root : 0;
     header.count = count;
     header.data_bytes = count * sizeof *visits;
     memcpy(header.data, visits, header.data_bytes);
@@ -455,6 +457,7 @@ static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_header *hea
         return ZOFF_OK;
     }
     port->members[header->from].started[header->stream] = header->number;
+    m->comm.book->theirs[header->from].waits_for = 0;
     if (m->comm.is_broken)
         return ZOFF_OK;
     operation *o = &port->operations[header->stream][header->number % DEPTH];
@@ -466,6 +469,9 @@ static void hear_visits(messages_comm *m, const zoff_comm_header *header)
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
     if (header->count > ZOFF_COMM_VISITS_TOLD || header->data_bytes != header->count * sizeof *visits)
         return; /* malformed: ignore them, because no operation depends on visits */
+    m->comm.book->theirs[header->from].waits_for = header->root <= m->comm.size ? header->root : 0;
+    if (header->root && !header->count)
+        return; /* without visits, because it waits in no call, and not because it computes */
     memcpy(visits, header->data, header->data_bytes);
     zoff_comm_heard(&m->comm, header->from, visits, (unsigned)header->count);
 }

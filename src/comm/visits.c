@@ -186,6 +186,12 @@ zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double 
     return tell_others(comm, call);
 }
 
+unsigned zoff_comm_waits_for(const zoff_comm *comm, unsigned rank)
+{
+    const unsigned next = comm->book->theirs[rank].waits_for;
+    return next && next - 1 != comm->rank ? next - 1 : rank;
+}
+
 void zoff_comm_works(zoff_comm *comm)
 {
     if (comm->size == 1)
@@ -215,8 +221,11 @@ void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst
     const zoff_comm_book *b = comm->book;
     const struct told *t = &b->theirs[rank];
     char call[512];
+    const unsigned end = zoff_comm_waits_for(comm, rank);
     dst[0] = 0;
-    if (!t->count || t->visits[t->count - 1].number <= b->done)
+    if (end != rank)
+        snprintf(dst, dst_bytes, "; rank %u waits for rank %u", rank, end);
+    if (end != rank || !t->count || t->visits[t->count - 1].number <= b->done)
         return;
     zoff_comm_names_visit(comm, &t->visits[t->count - 1], call, sizeof call);
     snprintf(dst, dst_bytes, "; rank %u waits in %s", rank, call);

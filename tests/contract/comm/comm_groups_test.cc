@@ -454,6 +454,32 @@ TEST_P(Grids, AMemberThatDoesNotComeOrLeavesIsNamed)
     }
 }
 
+// Rank 0 waits in its rail for rank 2, and rank 2 in its node for rank 3, which does not come. The error of both is its name.
+TEST_P(Grids, TheRankBehindTheNeighbourIsNamed)
+{
+    if (size != 4)
+        GTEST_SKIP() << "the texts are those of 4 ranks";
+    ASSERT_NO_FATAL_FAILURE(open_grid(2));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        EXPECT_ZOFF_OK(talk(comm, ZOFF_COMM_GATHER, ZOFF_COMM_STEP_NODE, 1).run());
+        EXPECT_ZOFF_OK(talk(comm, ZOFF_COMM_GATHER, ZOFF_COMM_STEP_RAIL, 1).run());
+        meet();
+        comm->timeout_seconds = rank == 0 ? 1.5 : 2; // rank 0 is the first to fail
+        if (rank == 0) {
+            talk t(comm, ZOFF_COMM_GATHER, ZOFF_COMM_STEP_RAIL, 2);
+            EXPECT_EQ(ZOFF_ERR_COMM, t.run());
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "has waited for 1.5 s: rank 3 of 4 did not arrive"))
+                << zoff_last_error();
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "; rank 2 waits for rank 3")) << zoff_last_error();
+        } else if (rank == 2) {
+            talk t(comm, ZOFF_COMM_GATHER, ZOFF_COMM_STEP_NODE, 2);
+            EXPECT_EQ(ZOFF_ERR_COMM, t.run());
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), ": rank 3 of 4 did not arrive")) << zoff_last_error();
+        }
+        meet();
+    });
+}
+
 // Hosts as a test says: in order and equal, unequal, scattered.
 TEST_P(Grids, NodesAreTheHostsOfTheRanks)
 {
