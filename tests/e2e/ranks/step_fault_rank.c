@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step_fault_rank.c: one rank of a training job. In each round the last rank stops itself in some phase of the second step.
- * tests/contract/comm/faults.py continues that rank and checks what the others report. Arguments: "step", a folder for the
- * files of each rank, the deadline in seconds.
+ * tests/contract/comm/faults.py continues that rank and checks what the others report. Arguments: "step", or "levels" for nodes
+ * of two ranks; a folder for the files of each rank; the deadline in seconds.
  *
  * All ranks have the same gradients, so that the mean is exact and the weights are those of a single rank. */
 #include <zoff/mpi.h>
@@ -9,7 +9,9 @@
 #include <zoff/zoff.h>
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,14 +64,19 @@ static void check(zoff_status status)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
+static const char *nodes = "";
+
 static zoff_engine *open_engine(zoff_comm *comm, float *weights, float *grads)
 {
-    static const char TEXT[] = "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
-                               "\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 4096}}";
+    char text[256];
+    const int bytes = snprintf(text, sizeof text,
+                               "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+                               "\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 4096}%s}",
+                               comm ? nodes : "");
     zoff_config *config;
     zoff_engine *e;
     check(zoff_config_open(NULL, &config));
-    check(zoff_config_read_text(config, TEXT, sizeof TEXT - 1, "step_fault_rank"));
+    check(zoff_config_read_text(config, text, (size_t)bytes, "step_fault_rank"));
     const zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comm, .threads = 1};
     check(zoff_engine_create(&opts, &e));
     zoff_config_close(config);
@@ -183,6 +190,8 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     fprintf(file, "pid|%d\n", (int)getpid());
     fflush(file);
+    if (strcmp(argv[1], "levels") == 0)
+        nodes = ", \"zoff\": {\"reduce_scatter\": \"exact\", \"node_ranks\": 2}";
     train_alone(before, after);
     /* Each round waits for the deadline, so a short run takes only the first and the last place of each phase. */
     const int apart = getenv("ZOFF_TEST_FULL") ? 1 : ROUNDS / PHASES - 1;
