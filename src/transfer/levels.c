@@ -177,7 +177,7 @@ static zoff_status add_partial(void *ctx, size_t bucket, unsigned slot, const ch
         out += rail_sums(t, bucket, node);
     }
     for (size_t i = 0; i < used; i++)
-        l->pieces[i].weights = weights + (zoff_comm_rank(t->comm) - place_of(t));
+        l->pieces[i].weights = weights;
     zoff_adam_bins_run(t->threads.now, l->pieces, used, NULL, NULL);
     for (size_t i = 0; i < used && zoff_transfer_sums_ends(t); i++)
         look_for_culprit(t, &l->pieces[i], &l->whose[i]);

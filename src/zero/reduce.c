@@ -36,16 +36,20 @@ typedef struct reduce_bucket {
     bool complete, done;
 } reduce_bucket;
 
-/* The weights of the ranks' micro-batches. Gradients are multiplied by `factors`: weight times zoff_reduce_opts.factor. */
+/* The weights of the ranks' micro-batches. Gradients are multiplied by `factors`: weight times zoff_reduce_opts.factor. With
+ * levels a rank gets the weights of its node, and on the rail the sums of all nodes. */
 typedef struct reduce_weights {
     double own;        /* weight of this rank */
-    zoff_exact total;  /* sum of `factors` */
-    double *all;       /* weights by rank */
-    float *factors;    /* factor of each rank */
+    zoff_exact total;  /* sum of the factors of all ranks */
+    double *all;       /* weights, by rank, or by the place in this node */
+    float *factors;    /* factors in the same order */
     float own_factor;  /* factor of this rank, known before those of the others */
     bool fixed;        /* set by the first gradient, because this rank's weight can no longer change then */
-    bool asked, known; /* the all-gather of weights has started, and is done */
+    bool asked, known; /* the gather of weights has started, and is done */
     zoff_comm_work work;
+    zoff_exact *nodes;             /* levels: sums of factors, by node */
+    bool total_asked, total_known; /* the same of these sums, and `total` */
+    zoff_comm_work total_work;
 } reduce_weights;
 
 typedef struct reduce_learning {
@@ -105,15 +109,23 @@ size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts)
     return largest_bucket(opts) + received(opts) + zoff_base_bits_align(rail, ALIGN);
 }
 
+/* Ranks whose weights this one needs. */
+static unsigned members_of(const zoff_reduce *r)
+{
+    return r->opts.levels ? r->levels.grid.node_ranks : r->opts.plan->ranks;
+}
+
 static zoff_status allocate(zoff_reduce *r)
 {
-    const size_t ranks = r->opts.plan->ranks;
+    const size_t ranks = members_of(r);
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->buckets, "the buckets of the ranks", &r->buckets));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->order, "the buckets of the ranks", &r->order));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->arrivals, "the buckets of the ranks", &r->arrivals));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.plan->chunk_count, sizeof *r->learned, "the buckets of the ranks", &r->learned));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.all, "the ranks' weights", &r->weights.all));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.factors, "the ranks' weights", &r->weights.factors));
+    if (r->opts.levels)
+        ZOFF_TRY(zoff_base_mem_alloc(r->levels.grid.nodes, sizeof *r->weights.nodes, "the ranks' weights", &r->weights.nodes));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.slots, sizeof *r->slots, "the slots of the ranks", &r->slots));
     return zoff_base_mem_alloc(2 * (size_t)r->peers * r->opts.slots, sizeof *r->bytes, "the slots of the ranks", &r->bytes);
 }
@@ -158,10 +170,12 @@ void zoff_zero_reduce_close(zoff_reduce *r)
     for (unsigned i = 0; r->slots && i < r->opts.slots; i++)
         zoff_comm_abandon(r->opts.comm, &r->slots[i].work);
     zoff_comm_abandon(r->opts.comm, &r->weights.work);
+    zoff_comm_abandon(r->opts.comm, &r->weights.total_work);
     zoff_comm_abandon(r->opts.comm, &r->learning.work);
     if (!zoff_comm_lets_go(r->opts.comm))
         return; /* leak the memory, because the network may still read `learned` and other arrays */
-    void *blocks[] = {r->buckets, r->order, r->arrivals, r->learned, r->weights.all, r->weights.factors, r->slots, r->bytes};
+    void *blocks[] = {r->buckets,         r->order,         r->arrivals, r->learned, r->weights.all,
+                      r->weights.factors, r->weights.nodes, r->slots,    r->bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_base_mem_free(r);
@@ -183,6 +197,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing, bool keeps)
     r->keeps = keeps;
     r->weights.own = 1;
     r->weights.fixed = r->weights.asked = r->weights.known = r->is_void = false;
+    r->weights.total_asked = r->weights.total_known = false;
     /* A bucket that waits for no slice is complete, because it has no trained parameter, or no parameter at all. */
     for (size_t b = 0; b < r->opts.plan->chunk_count; b++) {
         if (missing[b] == 0)
@@ -246,21 +261,28 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
 
 /* ---- exchange ---- */
 
-static zoff_comm_call call_for_weights(const zoff_reduce_opts *opts)
+/* `totals`: the sums of the weights of each node, on the rail. */
+static zoff_comm_call call_for_weights(const zoff_reduce_opts *opts, bool totals)
 {
-    return (zoff_comm_call){.kind = ZOFF_COMM_GATHER,
-                            .stream = ZOFF_COMM_REDUCE,
-                            .channel = opts->channel,
-                            .item = {.about = ZOFF_COMM_ABOUT_BATCH},
-                            .count = sizeof(double)};
+    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                           .stream = totals         ? ZOFF_COMM_REDUCE_RAIL
+                                     : opts->levels ? ZOFF_COMM_REDUCE_NODE
+                                                    : ZOFF_COMM_REDUCE,
+                           .channel = opts->channel,
+                           .item = {.about = ZOFF_COMM_ABOUT_BATCH},
+                           .count = totals ? sizeof(zoff_exact) : sizeof(double)};
+    if (opts->levels)
+        zoff_comm_call_group(opts->comm, &call);
+    return call;
 }
 
 static zoff_status ask_weights(zoff_reduce *r)
 {
-    r->weights.all[r->opts.plan->rank] = r->weights.own;
+    double *own = &r->weights.all[r->opts.plan->rank % members_of(r)];
+    *own = r->weights.own;
     r->weights.own_factor = (float)(r->weights.own * r->opts.factor);
-    zoff_comm_call call = call_for_weights(&r->opts);
-    call.in = &r->weights.all[r->opts.plan->rank];
+    zoff_comm_call call = call_for_weights(&r->opts, false);
+    call.in = own;
     call.out = r->weights.all;
     ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights.work));
     r->weights.asked = true;
@@ -268,18 +290,46 @@ static zoff_status ask_weights(zoff_reduce *r)
     return ZOFF_OK;
 }
 
+static zoff_status ask_total(zoff_reduce *r)
+{
+    zoff_comm_call call = call_for_weights(&r->opts, true);
+    call.in = &r->weights.nodes[r->opts.plan->rank / r->levels.grid.node_ranks];
+    call.out = r->weights.nodes;
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights.total_work));
+    r->weights.total_asked = true;
+    return ZOFF_OK;
+}
+
+/* The sum of all factors: with levels those of all nodes, which follow those of this one. */
+static zoff_status poll_total(zoff_reduce *r)
+{
+    if (!r->opts.levels || r->weights.total_known)
+        return ZOFF_OK;
+    if (!r->weights.total_asked)
+        ZOFF_TRY(ask_total(r));
+    ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->weights.total_work));
+    r->weights.total = (zoff_exact){.terms = 0};
+    for (unsigned node = 0; node < r->levels.grid.nodes; node++)
+        zoff_base_exact_join(&r->weights.total, &r->weights.nodes[node]);
+    r->weights.total_known = true;
+    return ZOFF_OK;
+}
+
 static zoff_status poll_weights(zoff_reduce *r)
 {
     if (r->weights.known)
-        return ZOFF_OK;
+        return poll_total(r);
     ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->weights.work));
     r->weights.total = (zoff_exact){.terms = 0};
-    for (unsigned rank = 0; rank < r->opts.plan->ranks; rank++) {
-        r->weights.factors[rank] = (float)(r->weights.all[rank] * r->opts.factor);
-        zoff_base_exact_add(&r->weights.total, r->weights.factors[rank]);
+    for (unsigned i = 0; i < members_of(r); i++) {
+        r->weights.factors[i] = (float)(r->weights.all[i] * r->opts.factor);
+        zoff_base_exact_add(&r->weights.total, r->weights.factors[i]);
     }
+    if (r->opts.levels)
+        r->weights.nodes[r->opts.plan->rank / r->levels.grid.node_ranks] = r->weights.total;
     r->weights.known = true;
-    return ZOFF_OK;
+    r->weights.total_known = !r->opts.levels;
+    return poll_total(r);
 }
 
 /* Broadcast the order in which buckets became complete on rank 0. */
@@ -365,8 +415,11 @@ zoff_status zoff_zero_reduce_traffic(const zoff_reduce_opts *opts, bool keeps, z
     const unsigned peers = most_peers(opts);
     ZOFF_TRY(zoff_base_mem_alloc(2 * (size_t)peers, sizeof *bytes, "the sizes of messages", &bytes));
     reduce_slot s = {.send_bytes = bytes, .receive_bytes = bytes + peers};
-    zoff_comm_call call = call_for_weights(opts);
+    zoff_comm_call call = call_for_weights(opts, false);
     if (opts->plan->chunk_count)
+        zoff_comm_call_add_traffic(opts->comm, &call, sum);
+    call = call_for_weights(opts, true);
+    if (opts->plan->chunk_count && opts->levels)
         zoff_comm_call_add_traffic(opts->comm, &call, sum);
     for (; s.bucket < opts->plan->chunk_count; s.bucket++) {
         (void)size_up_first(opts, &s);
@@ -447,7 +500,9 @@ static zoff_status go_on_rail(zoff_reduce *r, reduce_slot *s)
         s->rail.is_summed = true;
     }
     if (r->keeps)
-        return ZOFF_OK;
+        return r->weights.total_known ? ZOFF_OK : ZOFF_PENDING;
+    if (!r->weights.total_asked) /* it comes first on the rail */
+        return ZOFF_PENDING;
     if (s->rail.number != r->rail.started)
         return ZOFF_PENDING;
     r->sent_bytes += size_up_rail(&r->opts, s);
@@ -468,6 +523,8 @@ static zoff_status take(zoff_reduce *r, reduce_slot *s)
     const bool is_first = r->opts.levels && !s->rail.is_next;
     if (is_first)
         ZOFF_TRY_DONE(go_on_rail(r, s));
+    else if (!r->weights.total_known)
+        status = ZOFF_PENDING;
     else if (!r->is_void)
         status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), r->opts.levels ? s->rail.receive : s->receive,
                              r->weights.factors);

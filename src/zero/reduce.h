@@ -26,7 +26,7 @@ typedef struct zoff_reduce_levels {
     /* Bytes of the partial sums for the rank of this rail in a node, the same on all ranks of the rail. */
     size_t (*sum_bytes)(void *ctx, size_t bucket, unsigned node);
     /* Add up the terms of this node for the rail. `terms` has part_bytes() of this rank's place from each rank of the node.
-     * `*sums` is memory in the slot. Set it to the partial sums, packed by node.
+     * `*sums` is memory in the slot. Set it to the partial sums, packed by node. `weights` has those of this node.
      * @return PENDING or an error: the call is repeated */
     zoff_status (*partial)(void *ctx, size_t bucket, unsigned slot, const char *terms, const float *weights, char **sums);
 } zoff_reduce_levels;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """faults.py MPIRUN PROGRAM [step | levels]: runs jobs of four ranks in which one misbehaves. The other ranks must report it in
 time and name the operation, its number and size, and the rank. No process may be left behind. This script continues
-ranks that stop themselves. With "step" the program trains, and the rank stops in some phase of a step; with
-"levels" on two nodes of two ranks: its node, its rail, and one that is in neither must name it."""
+ranks that stop themselves. With "step" the program trains, and the rank stops in some phase of a step. With
+"levels" it does so on two nodes of two ranks: its node, its rail, and one that is in neither must name it."""
 import os
 import re
 import signal
