@@ -4,7 +4,7 @@
 #ifndef ZOFF_CUDA_CUDA_KERNELS_H
 #define ZOFF_CUDA_CUDA_KERNELS_H
 
-#include "cpu_adam.h"
+#include "accel.h"
 
 #include <cuda_runtime_api.h>
 
@@ -15,6 +15,8 @@ extern "C" {
 cudaError_t zoff_cuda_kernels_load(void); /* load all kernels onto the current device */
 cudaError_t zoff_cuda_kernels_update(cudaStream_t stream, const zoff_adam_piece *pieces, size_t count);
 cudaError_t zoff_cuda_kernels_accumulate(cudaStream_t stream, const zoff_accumulate_piece *pieces, size_t count);
+/* Pieces are checked by zoff_accel_bins_fit(). */
+cudaError_t zoff_cuda_kernels_bins(cudaStream_t stream, const zoff_bins_piece *pieces, size_t count);
 cudaError_t zoff_cuda_kernels_cast(cudaStream_t stream, const zoff_cast_piece *pieces, size_t count);
 cudaError_t zoff_cuda_kernels_square_sum(cudaStream_t stream, const zoff_norm_piece *pieces, size_t count);
 

@@ -196,6 +196,13 @@ static zoff_status cuda_accumulate(zoff_accel *accel, void *stream, const zoff_a
     return check_launches(a, zoff_cuda_kernels_accumulate(stream, pieces, count), "the accumulation of gradients");
 }
 
+static zoff_status cuda_bins(zoff_accel *accel, void *stream, const zoff_bins_piece *pieces, size_t count)
+{
+    ZOFF_CUDA_ENTER(accel, a);
+    ZOFF_FAIL_IF(!zoff_accel_bins_fit(pieces, count), ZOFF_ERR_INVALID, ZOFF_ACCEL_BINS_REFUSAL);
+    return check_launches(a, zoff_cuda_kernels_bins(stream, pieces, count), "exact sums of gradients");
+}
+
 static zoff_status cuda_cast(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count)
 {
     ZOFF_CUDA_ENTER(accel, a);
@@ -332,7 +339,11 @@ static const zoff_accel_ops CUDA_OPS = {
     .streams = {.open = cuda_stream_open, .close = cuda_stream_close, .call = cuda_stream_call},
     .copy = zoff_cuda_copy,
     .zero = cuda_zero,
-    .kernels = {.update = cuda_update, .accumulate = cuda_accumulate, .cast = cuda_cast, .square_sum = cuda_square_sum},
+    .kernels = {.update = cuda_update,
+                .accumulate = cuda_accumulate,
+                .bins = cuda_bins,
+                .cast = cuda_cast,
+                .square_sum = cuda_square_sum},
     .ranges = {.begin = cuda_range_begin, .end = cuda_range_end},
     .event_open = cuda_event_open,
     .event_close = cuda_event_close,

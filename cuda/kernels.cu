@@ -7,6 +7,7 @@
  * elements. All kernels are limited by memory. So types and rules are branches, the same for a whole launch, and not template
  * parameters. */
 #define ZOFF_KERNEL_INLINE static __device__ __forceinline__
+#define ZOFF_KERNEL_RARE ZOFF_KERNEL_INLINE
 #include "cuda_kernels.h"
 
 #include "simd/simd_scalar.h"
@@ -20,6 +21,8 @@
 
 #include "body/body_lanes.h"
 
+#include "body/body_bins.h"
+
 #ifndef ZOFF_LAUNCH /* a test that compiles this file for the CPU defines its own */
 /* Do not launch by <<<>>>: the error of an earlier launch, made by anybody, would be taken for this one's. */
 #define ZOFF_LAUNCH(kernel, grid, block, stream, argument)                                                                     \
@@ -30,8 +33,8 @@ enum { PIECES = 16, FACTORS = 32, WARP = 32 };
 static const unsigned THREADS = 256, COLUMNS_MOST = 2048, PER_THREAD = 4;
 
 /* The argument of a launch, passed by value: at most 4 KiB. */
-template <class piece> struct batch {
-    piece pieces[PIECES];
+template <class piece, unsigned most = PIECES> struct batch {
+    piece pieces[most];
 };
 
 struct update_piece {
@@ -44,6 +47,14 @@ struct accumulate_piece {
     float factors[FACTORS];
 };
 
+struct bins_piece {
+    zoff_bins_piece piece;
+    zoff_bins parts[ZOFF_ACCEL_BINS_PARTS];
+    float factors[ZOFF_ACCEL_BINS_FACTORS];
+};
+typedef batch<bins_piece, 4> bins_batch;
+
+static_assert(sizeof(bins_batch) <= 4096, "a kernel's parameters");
 static_assert(sizeof(batch<update_piece>) <= 4096 && sizeof(batch<accumulate_piece>) <= 4096, "a kernel's parameters");
 
 /* The elements of a piece for this thread: first, first + step, ... */
@@ -369,6 +380,48 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_accumulate(const batc
         accumulate_lanes(&p, i, 1, p.dtype, p.first, weighted);
 }
 
+/* A sum of 64 bits: parts, and terms in groups that 32 bits hold. */
+static __device__ void bins_wide_one(const zoff_bins_piece &p, size_t i)
+{
+    int64_t hi = 0, lo = 0, top = 1;
+    for (size_t sum = bins_first_sum(&p); sum <= p.part_count; sum++) {
+        const zoff_bins &from = *bins_sum(&p, sum);
+        bins_join_one(&hi, &lo, &top, bins_digit((const char *)from.hi + i * from.width, from.width),
+                      bins_digit((const char *)from.lo + i * from.width, from.width), from.top[i]);
+    }
+    for (size_t source = 0; source < p.sources; source += BINS_NARROW_MOST) {
+        int32_t some_hi, some_lo;
+        uint8_t some_top;
+        zoff_bins_piece some = p;
+        const zoff_bins to = {&some_hi, &some_lo, &some_top, sizeof some_hi};
+        some.to = to;
+        some.first = true;
+        some.part_count = 0;
+        some.out = NULL;
+        some.terms = (const char *)p.terms + source * p.stride + i * width_of(p.dtype);
+        some.sources = p.sources - source < BINS_NARROW_MOST ? p.sources - source : (size_t)BINS_NARROW_MOST;
+        some.weights = p.weights ? p.weights + source : NULL;
+        bins_lanes(&some, 0, 1, p.dtype);
+        bins_join_one(&hi, &lo, &top, some_hi, some_lo, some_top);
+    }
+    bins_write_one(&p, i, hi, lo, (unsigned)top);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) zoff_add_bins(const bins_batch b)
+{
+    zoff_bins_piece p = b.pieces[blockIdx.y].piece;
+    const share mine = own_share();
+    p.parts = b.pieces[blockIdx.y].parts;
+    if (p.weights)
+        p.weights = b.pieces[blockIdx.y].factors;
+    for (size_t i = mine.first; i < p.count; i += mine.step) {
+        if (p.to.width == sizeof(int64_t))
+            bins_wide_one(p, i);
+        else
+            bins_lanes(&p, i, 1, p.dtype);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) zoff_cast(const batch<zoff_cast_piece> b)
 {
     const zoff_cast_piece &p = b.pieces[blockIdx.y];
@@ -415,15 +468,15 @@ static unsigned columns(size_t longest, size_t per_block)
 }
 
 /* Launch `kernel` on a list, a batch at a time. Leave out pieces without elements. */
-template <class in, class out> struct launcher {
+template <class in, class out, unsigned most = PIECES> struct launcher {
     cudaStream_t stream;
-    void (*kernel)(const batch<out>);
+    void (*kernel)(const batch<out, most>);
     size_t per_block; /* elements for each block */
     unsigned used;
     size_t longest;
-    batch<out> b;
+    batch<out, most> b;
 
-    launcher(cudaStream_t stream_, void (*kernel_)(const batch<out>), size_t per_block_)
+    launcher(cudaStream_t stream_, void (*kernel_)(const batch<out, most>), size_t per_block_)
         : stream(stream_), kernel(kernel_), per_block(per_block_), used(0), longest(0)
     {
     }
@@ -443,14 +496,14 @@ template <class in, class out> struct launcher {
             return cudaSuccess;
         longest = piece.count > longest ? piece.count : longest;
         b.pieces[used++] = packed;
-        return used == PIECES ? flush() : cudaSuccess;
+        return used == most ? flush() : cudaSuccess;
     }
 };
 
 extern "C" cudaError_t zoff_cuda_kernels_load(void)
 {
-    const void *const all[] = {(const void *)zoff_update, (const void *)zoff_update_q8, (const void *)zoff_accumulate,
-                               (const void *)zoff_cast, (const void *)zoff_square_sum};
+    const void *const all[] = {(const void *)zoff_update,   (const void *)zoff_update_q8, (const void *)zoff_accumulate,
+                               (const void *)zoff_add_bins, (const void *)zoff_cast,      (const void *)zoff_square_sum};
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < sizeof all / sizeof all[0] && error == cudaSuccess; i++) {
         cudaFuncAttributes about;
@@ -492,6 +545,38 @@ extern "C" cudaError_t zoff_cuda_kernels_accumulate(cudaStream_t stream, const z
                 packed.factors[s] = pieces[i].weights[from + s];
             left = left || sources > from + FACTORS;
             error = launch.add(pieces[i], packed);
+        }
+        error = error == cudaSuccess ? launch.flush() : error;
+    }
+    return error;
+}
+
+/* More parts or factors than a launch has space for are added by further launches, which continue the sums in the planes. */
+extern "C" cudaError_t zoff_cuda_kernels_bins(cudaStream_t stream, const zoff_bins_piece *pieces, size_t count)
+{
+    launcher<zoff_bins_piece, bins_piece, 4> launch(stream, zoff_add_bins, THREADS * PER_THREAD);
+    cudaError_t error = cudaSuccess;
+    bool left = true;
+    for (size_t round = 0; left && error == cudaSuccess; round++) {
+        left = false;
+        for (size_t i = 0; i < count && error == cudaSuccess; i++) {
+            const zoff_bins_piece &p = pieces[i];
+            const size_t at_once = p.weights ? (size_t)ZOFF_ACCEL_BINS_FACTORS : p.sources + 1;
+            const size_t part = round * ZOFF_ACCEL_BINS_PARTS, source = round * at_once;
+            if (round && part >= p.part_count && source >= p.sources)
+                continue;
+            bins_piece packed = {p, {}, {}};
+            packed.piece.first = p.first && !round;
+            packed.piece.part_count = packed.piece.sources = 0;
+            for (size_t k = part; k < p.part_count && k < part + ZOFF_ACCEL_BINS_PARTS; k++)
+                packed.parts[packed.piece.part_count++] = p.parts[k];
+            packed.piece.terms = (const char *)p.terms + source * p.stride;
+            for (size_t k = source; k < p.sources && k < source + at_once; k++, packed.piece.sources++) {
+                if (p.weights)
+                    packed.factors[k - source] = p.weights[k];
+            }
+            left = left || p.part_count > part + ZOFF_ACCEL_BINS_PARTS || p.sources > source + at_once;
+            error = launch.add(p, packed);
         }
         error = error == cudaSuccess ? launch.flush() : error;
     }

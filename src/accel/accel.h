@@ -29,11 +29,30 @@ typedef struct zoff_accel_pages {
     void *(*mapped)(zoff_accel *accel, void *memory);
 } zoff_accel_pages;
 
+/* Sums and weights that the launch of one piece has space for. A result in planes is continued by further launches. */
+enum { ZOFF_ACCEL_BINS_PARTS = 8, ZOFF_ACCEL_BINS_FACTORS = 160 };
+
+/* Whether each piece can be launched; the text is the reason of a refusal. */
+#define ZOFF_ACCEL_BINS_REFUSAL                                                                                                \
+    "a value on a device is of at most 8 exact sums, and 160 terms with weights; add them to planes first"
+static inline bool zoff_accel_bins_fit(const zoff_bins_piece *pieces, size_t count)
+{
+    bool fit = true;
+    for (size_t i = 0; i < count; i++) {
+        const zoff_bins_piece *p = &pieces[i];
+        fit = fit && (!p->out || p->part_count <= ZOFF_ACCEL_BINS_PARTS) &&
+              (!p->out || !p->weights || p->sources <= ZOFF_ACCEL_BINS_FACTORS);
+    }
+    return fit;
+}
+
 /* The kernels of cpu_adam.h on device memory, with the same bits. The caller may free lists, constants and factors when a call
  * returns. A call that fails has done nothing, or has lost the device. */
 typedef struct zoff_accel_kernels {
     zoff_status (*update)(zoff_accel *accel, void *stream, const zoff_adam_piece *pieces, size_t count);
     zoff_status (*accumulate)(zoff_accel *accel, void *stream, const zoff_accumulate_piece *pieces, size_t count);
+    /* @return ERR_INVALID: a piece with `out` has more than ZOFF_ACCEL_BINS_PARTS, or ZOFF_ACCEL_BINS_FACTORS weights */
+    zoff_status (*bins)(zoff_accel *accel, void *stream, const zoff_bins_piece *pieces, size_t count);
     zoff_status (*cast)(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count);
     zoff_status (*square_sum)(zoff_accel *accel, void *stream, const zoff_norm_piece *pieces, size_t count);
 } zoff_accel_kernels;

@@ -20,20 +20,22 @@
 
 /* ---- kernels: the stream's thread runs the CPU's on a copy of the list, with copies of its constants and factors ---- */
 
-/* A copy of a list in a stream; one of the four kinds. */
+/* A copy of a list in a stream; one of the five kinds. */
 typedef struct work {
     size_t count;
     zoff_adam_piece *updates;
     zoff_adam_consts *consts; /* constants by piece */
     zoff_accumulate_piece *sums;
     float *factors; /* factors of all pieces, one after the other */
+    zoff_bins_piece *bins;
+    zoff_bins *parts; /* parts of all pieces, one after the other */
     zoff_cast_piece *casts;
     zoff_norm_piece *norms;
 } work;
 
 static void free_work(work *w)
 {
-    void *blocks[] = {w->updates, w->consts, w->sums, w->factors, w->casts, w->norms};
+    void *blocks[] = {w->updates, w->consts, w->sums, w->factors, w->bins, w->parts, w->casts, w->norms};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_base_mem_free(w);
@@ -47,6 +49,8 @@ static void run_kernels(void *ctx)
         zoff_adam_update_run(1, w->updates, w->count, NULL, NULL);
     if (w->sums)
         zoff_adam_accumulate_run(1, w->sums, w->count, NULL, NULL);
+    if (w->bins)
+        zoff_adam_bins_run(1, w->bins, w->count, NULL, NULL);
     if (w->casts)
         zoff_adam_cast_run(1, w->casts, w->count);
     if (w->norms)
@@ -118,6 +122,31 @@ static zoff_status copy_sums(work *w, const zoff_accumulate_piece *pieces)
     return ZOFF_OK;
 }
 
+static zoff_status copy_bins(work *w, const zoff_bins_piece *pieces)
+{
+    size_t factors = 0, parts = 0;
+    ZOFF_TRY(copy_of(pieces, w->count, sizeof *pieces, &w->bins));
+    for (size_t i = 0; i < w->count; i++) {
+        factors += pieces[i].weights ? pieces[i].sources : 0;
+        parts += pieces[i].part_count;
+    }
+    ZOFF_TRY(zoff_base_mem_alloc(factors + 1, sizeof *w->factors, "the work of a stream", &w->factors));
+    ZOFF_TRY(zoff_base_mem_alloc(parts + 1, sizeof *w->parts, "the work of a stream", &w->parts));
+    factors = parts = 0;
+    for (size_t i = 0; i < w->count; i++) {
+        const zoff_bins_piece *p = &pieces[i];
+        for (size_t source = 0; p->weights && source < p->sources; source++)
+            w->factors[factors + source] = p->weights[source];
+        for (size_t part = 0; part < p->part_count; part++)
+            w->parts[parts + part] = p->parts[part];
+        w->bins[i].weights = p->weights ? w->factors + factors : NULL;
+        w->bins[i].parts = w->parts + parts;
+        factors += p->weights ? p->sources : 0;
+        parts += p->part_count;
+    }
+    return ZOFF_OK;
+}
+
 static zoff_status device_update(zoff_accel *accel, void *stream, const zoff_adam_piece *pieces, size_t count)
 {
     work *w;
@@ -130,6 +159,14 @@ static zoff_status device_accumulate(zoff_accel *accel, void *stream, const zoff
     work *w;
     ZOFF_TRY(begin_list(count, &w));
     return w ? finish(accel, stream, w, copy_sums(w, pieces)) : ZOFF_OK;
+}
+
+static zoff_status device_bins(zoff_accel *accel, void *stream, const zoff_bins_piece *pieces, size_t count)
+{
+    work *w;
+    ZOFF_FAIL_IF(!zoff_accel_bins_fit(pieces, count), ZOFF_ERR_INVALID, ZOFF_ACCEL_BINS_REFUSAL);
+    ZOFF_TRY(begin_list(count, &w));
+    return w ? finish(accel, stream, w, copy_bins(w, pieces)) : ZOFF_OK;
 }
 
 static zoff_status device_cast(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count)
@@ -577,7 +614,11 @@ const zoff_accel_ops zoff_accel_emulated_ops = {
     .streams = {.open = emulated_stream_open, .close = emulated_stream_close, .call = emulated_stream_call},
     .copy = emulated_copy,
     .zero = emulated_zero,
-    .kernels = {.update = device_update, .accumulate = device_accumulate, .cast = device_cast, .square_sum = device_square_sum},
+    .kernels = {.update = device_update,
+                .accumulate = device_accumulate,
+                .bins = device_bins,
+                .cast = device_cast,
+                .square_sum = device_square_sum},
     .ranges = {.begin = emulated_range_begin, .end = emulated_range_end},
     .event_open = emulated_event_open,
     .event_close = emulated_event_close,

@@ -99,6 +99,8 @@ enum { ZOFF_ADAM_SUM_LANES = 16 };
 
 /* Parts of a register are rare, because only the ends of a span have them. Code for them in each loop would be the larger part
  * of a table. */
+#ifndef ZOFF_KERNEL_RARE
 #define ZOFF_KERNEL_RARE static __attribute__((noinline, unused))
+#endif
 
 #endif

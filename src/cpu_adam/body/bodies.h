@@ -17,6 +17,8 @@
 
 #include "body_bins.h"
 
+#include "body_bins_span.h"
+
 #include "body_norm.h"
 #include "body_product.h"
 #include "body_q8.h"

@@ -354,11 +354,6 @@ ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
     return _mm256_max_epi32(a, b);
 }
 
-ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
-{
-    return _mm256_min_epu32(a, b);
-}
-
 ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
 {
     return _mm256_andnot_si256(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(limit)), x);

@@ -328,11 +328,6 @@ ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
     return _mm512_max_epi32(a, b);
 }
 
-ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
-{
-    return _mm512_min_epu32(a, b);
-}
-
 ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
 {
     return _mm512_maskz_mov_epi32(_mm512_cmple_epi32_mask(a, _mm512_set1_epi32(limit)), x);

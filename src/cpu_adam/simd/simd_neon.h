@@ -211,11 +211,6 @@ ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
     return vmaxq_s32(a, b);
 }
 
-ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
-{
-    return vreinterpretq_s32_u32(vminq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
-}
-
 ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
 {
     return vandq_s32(x, vreinterpretq_s32_u32(vcleq_s32(a, vdupq_n_s32(limit))));

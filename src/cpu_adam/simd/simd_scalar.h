@@ -282,12 +282,6 @@ ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
     return (int32_t)a > (int32_t)b ? a : b;
 }
 
-/* The smaller of numbers without sign. */
-ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
-{
-    return a < b ? a : b;
-}
-
 /* 0 where a, a signed number, is above the limit, and x elsewhere. */
 ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
 {

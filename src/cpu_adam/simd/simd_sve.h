@@ -214,11 +214,6 @@ ZOFF_KERNEL_INLINE v_i v_int_max(v_i a, v_i b)
     return svmax_s32_x(svptrue_b32(), a, b);
 }
 
-ZOFF_KERNEL_INLINE v_i v_int_least(v_i a, v_i b)
-{
-    return svreinterpret_s32_u32(svmin_u32_x(svptrue_b32(), svreinterpret_u32_s32(a), svreinterpret_u32_s32(b)));
-}
-
 ZOFF_KERNEL_INLINE v_i v_int_unless_above(v_i a, int32_t limit, v_i x)
 {
     return svsel_s32(svcmpgt_n_s32(svptrue_b32(), a, limit), svdup_n_s32(0), x);

@@ -7,9 +7,11 @@
 #include "accel_under_test.h"
 #include "covering.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 using namespace zoff_test;
 
@@ -282,6 +284,118 @@ TEST_F(AccelKernels, ASumOverSourcesIsTheCpus)
     }
 }
 
+// Planes of any width, with more parts and factors than a launch has space for, and the values of as many as it has.
+TEST_F(AccelKernels, ExactSumsAreTheCpus)
+{
+    for (unsigned width : {3u, 4u, 8u}) {
+        for (size_t sources : {0, 3, 170, 330}) {
+            for (int form = 0; form < 4; form++) {
+                const bool weighted = form & 1, values = form & 2;
+                const size_t many = values && weighted && sources > 160 ? 160 : sources, parts = values ? 8 : 19;
+                const zoff_dtype dtype = std::array<zoff_dtype, 3>{ZOFF_F32, ZOFF_BF16, ZOFF_F16}[(sources + width) % 3];
+                std::vector<float> weights(many + 1);
+                for (auto &w : weights)
+                    w = random.next() % 5 == 0 ? 0 : (float)random.unit();
+                std::vector<std::unique_ptr<array>> all; // arrays that keep their place
+                std::vector<zoff_bins_piece> here, there;
+                std::vector<std::vector<zoff_bins>> lists;
+                auto add = [&](size_t count, zoff_dtype type) -> array & {
+                    all.push_back(std::make_unique<array>(make(count, type)));
+                    return *all.back();
+                };
+                // Sums of three terms each, in one array: hi, lo, top.
+                auto sums = [&](size_t count, zoff_bins out[2]) {
+                    array &terms = add(3 * count, ZOFF_F32), &planes = add((count * (2 * width + 1) + 3) / 4, ZOFF_F32);
+                    auto at = [&](void *base) {
+                        char *p = (char *)base;
+                        return zoff_bins{p, p + count * width, (uint8_t *)p + 2 * count * width, width};
+                    };
+                    zoff_bins_piece piece = {};
+                    piece.count = count;
+                    piece.to = out[0] = at(planes.here());
+                    piece.first = true;
+                    piece.terms = terms.here();
+                    piece.dtype = ZOFF_F32;
+                    piece.sources = 3;
+                    piece.stride = count * sizeof(float);
+                    zoff_adam_bins_run(1, &piece, 1, nullptr, nullptr);
+                    send(planes);
+                    out[1] = at(planes.there);
+                };
+                for (size_t i = 0; i < 9; i++) {
+                    const size_t count = SIZES[i % 4];
+                    zoff_bins both[2];
+                    array &grads = add(count * (many + 1), dtype), &out = add(count, ZOFF_F32);
+                    send(grads);
+                    send(out);
+                    zoff_bins_piece piece = {};
+                    piece.count = count;
+                    piece.first = i % 3 == 0;
+                    piece.dtype = dtype;
+                    piece.sources = many;
+                    piece.stride = count * zoff_adam_dtype_bytes(dtype);
+                    piece.weights = weighted ? weights.data() : nullptr;
+                    piece.part_count = i % 2 ? parts : 0;
+                    lists.resize(lists.size() + 2);
+                    for (size_t part = 0; part < piece.part_count; part++) {
+                        sums(count, both);
+                        lists[2 * i].push_back(both[0]);
+                        lists[2 * i + 1].push_back(both[1]);
+                    }
+                    sums(count, both);
+                    piece.to = both[0];
+                    piece.parts = lists[2 * i].data();
+                    piece.terms = grads.here();
+                    piece.out = values ? (float *)out.here() : nullptr;
+                    here.push_back(piece);
+                    piece.to = both[1];
+                    piece.terms = grads.there;
+                    piece.out = values ? (float *)out.there : nullptr;
+                    there.push_back(piece);
+                }
+                for (size_t i = 0; i < there.size(); i++) // the outer list has moved its lists
+                    there[i].parts = lists[2 * i + 1].data(), here[i].parts = lists[2 * i].data();
+                ASSERT_ZOFF_OK(ops->kernels.bins(device, stream, there.data(), there.size()));
+                zoff_adam_bins_run(1, here.data(), here.size(), nullptr, nullptr);
+                weights.assign(weights.size(), 1e9f);
+                lists.clear();
+                for (auto &a : all) {
+                    std::vector<char> back(a->host.size());
+                    if (!a->there)
+                        continue;
+                    ASSERT_ZOFF_OK(ops->copy(device, stream, back.data(), a->there, back.size()));
+                    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+                    ASSERT_EQ(a->host, back) << width << " bytes, " << sources << " sources, form " << form;
+                }
+                for (auto &a : all) {
+                    if (a->there)
+                        taken.erase(std::remove(taken.begin(), taken.end(), a->there), taken.end());
+                    if (a->there)
+                        ops->free(device, a->there);
+                }
+            }
+        }
+    }
+}
+
+TEST_F(AccelKernels, AValueOfTooManySumsIsRefused)
+{
+    float out = 0;
+    std::vector<zoff_bins> parts(9);
+    std::vector<float> weights(161);
+    zoff_bins_piece piece = {};
+    piece.count = 1;
+    piece.out = &out;
+    piece.parts = parts.data();
+    piece.part_count = parts.size();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a value on a device is of at most 8 exact sums, and 160 terms with weights",
+                      ops->kernels.bins(device, stream, &piece, 1));
+    piece.part_count = 0;
+    piece.weights = weights.data();
+    piece.sources = weights.size();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "160 terms with weights", ops->kernels.bins(device, stream, &piece, 1));
+}
+
 TEST_F(AccelKernels, AConversionIsTheCpus)
 {
     for (zoff_dtype from : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
@@ -364,6 +478,7 @@ TEST_F(AccelKernels, AnEmptyListIsNoWork)
 {
     EXPECT_ZOFF_OK(ops->kernels.update(device, stream, nullptr, 0));
     EXPECT_ZOFF_OK(ops->kernels.accumulate(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->kernels.bins(device, stream, nullptr, 0));
     EXPECT_ZOFF_OK(ops->kernels.cast(device, stream, nullptr, 0));
     EXPECT_ZOFF_OK(ops->kernels.square_sum(device, stream, nullptr, 0));
     const zoff_cast_piece empty = {0, nullptr, nullptr, ZOFF_F32, ZOFF_BF16};

@@ -25,6 +25,8 @@ launched *find_kernel(const char *name, void **given)
         return make(zoff_update_q8, given, true);
     if (strcmp(name, "zoff_accumulate") == 0)
         return make(zoff_accumulate, given, false);
+    if (strcmp(name, "zoff_add_bins") == 0)
+        return make(zoff_add_bins, given, false);
     if (strcmp(name, "zoff_cast") == 0)
         return make(zoff_cast, given, false);
     if (strcmp(name, "zoff_square_sum") == 0)
