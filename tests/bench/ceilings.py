@@ -52,6 +52,8 @@ CEILINGS = {
     "(all_gather|reduce_scatter)_(vs_mpi|bytes)_.*|(fetches_)?hidden_share(_by_itself)?|wall_over_slowest|slices_over_memcpy_both": ONE,
     "bytes_per_parameter": lambda time: 4.0,
     "pageable_copies|bounced_bytes": NONE,
+    "exact_vs_ordered": ONE,
+    "(exact|exact_memory|join|onto)_ns": NONE,
     # bench/muon
     "openblas_.*|peak_.*|two_threads|step_over_parts": ONE,
     "gram_.*": lambda time: 65 / 38,  # by the operations, m = 4 n
