@@ -336,7 +336,7 @@ HONOUR("zoff.reduce_scatter", CHOICE, "auto", .choices = "auto|ordered|exact|ncc
                "depend on its algorithm and on the number of ranks. This needs gradients on GPUs and the communicator `nccl`, excludes a communication_data_type of 16 bits, and "
                "cannot name the rank whose gradient was not finite"),
 HONOUR("zoff.node_ranks", INTEGER, "0", RANGE(0, MANY), .help = "Number of ranks of a node, which are consecutive. 0: as many as each host has. 1: hosts do not matter. Over nodes of several ranks, gradients by the rule `exact` and updated weights take two hops (docs/RANKS.md), which change no bit"),
-HONOUR("zoff.between_nodes", CHOICE, "auto", .choices = "auto|micro_step|step", .help = "When the exact sums of a node are sent to the others. `micro_step`: after each micro-batch. `step`: once. That takes 9 bytes of DRAM for each element, divided by the ranks of a node. auto: `step` if an eighth of the free memory is enough for it"),
+HONOUR("zoff.between_nodes", CHOICE, "auto", .choices = "auto|micro_step|step", .help = "When the exact sums of a node are sent to the others. `micro_step`: after each micro-batch. `step`: once. That takes 9 bytes of DRAM for each element, which the ranks of a node share. auto: `step` if an eighth of a host's free memory is enough"),
 HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "true: an unknown key is an error, at the top level only if it resembles a known one. false: a warning"),
 
 /* ---- several ranks ---- */

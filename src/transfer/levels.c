@@ -250,7 +250,7 @@ bool zoff_transfer_levels_has_room(const zoff_transfer *t)
 {
     enum { SHARE = 8, DIGITS = 2 * NARROW + 1 };
     const char *source;
-    const uint64_t bytes = sent_elements(t->model) / t->ranks.levels.nodes.node_ranks * DIGITS;
+    const uint64_t bytes = sent_elements(t->model) * DIGITS; /* of all ranks of this node */
     return bytes <= zoff_base_budget_memory("", &source) / SHARE;
 }
 
