@@ -127,9 +127,9 @@ static void choose_sums(zoff_engine *e, bool has_room)
 {
     zoff_transfer *t = &e->transfer;
     const zoff_config_values *v = &e->settings.values;
+    const bool several = e->comm->node ? e->comm->node < zoff_comm_size(e->comm) : t->ranks.levels.nodes.nodes > 1;
     if (v->sums == ZOFF_SUMS_AUTO)
-        zoff_transfer_sums_use(t, t->ranks.levels.nodes.nodes > 1 && zoff_transfer_route_may_be_exact(t),
-                               &(zoff_map){.base = NULL});
+        zoff_transfer_sums_use(t, several && zoff_transfer_route_may_be_exact(t), &(zoff_map){.base = NULL});
     const bool is_wanted = v->between_nodes == ZOFF_BETWEEN_STEP || (v->between_nodes == ZOFF_BETWEEN_AUTO && has_room);
     t->ranks.levels.may_keep = is_wanted && zoff_transfer_levels_can_keep(t);
 }
@@ -499,9 +499,10 @@ static zoff_status keep_sums(zoff_engine *e)
 {
     int64_t t;
     zoff_sums_change change;
-    const bool was = e->model.exact_sums, keeps = e->settings.values.sums != ZOFF_SUMS_AUTO;
-    const bool is =
-        keeps || !zoff_offload_store_reopened(e->store, &t) ? was : zoff_model_program_bytes_exact_sums(&e->model.program);
+    const bool was = e->model.exact_sums;
+    if (!e->settings.values.persist || e->settings.values.sums != ZOFF_SUMS_AUTO)
+        return ZOFF_OK;
+    const bool is = zoff_offload_store_reopened(e->store, &t) ? zoff_model_program_bytes_exact_sums(&e->model.program) : was;
     uint64_t rules[] = {is, !is};
     zoff_status status = is == was ? ZOFF_OK : zoff_transfer_route_prepare_sums(&e->transfer, is, &change);
     status = zoff_agreement_vote_least(&e->agreement.ranks, status, rules, sizeof rules / sizeof rules[0]);

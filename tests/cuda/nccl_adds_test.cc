@@ -350,7 +350,7 @@ TEST(NcclAddsFaults, RanksThatWantDifferentSumsHearOfIt_world2_)
     job.on_each([&](unsigned rank) {
         engine e = make_engine(*all.trainers[rank], rank ? ONE_BUCKET : "{\"zero_optimization\": {\"stage\": 2}}", 0, 0,
                                job.comm_of(rank), all.devices[rank]->accel);
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff.reduce_scatter is \"ordered\" on rank 0 and \"nccl\" on rank 1",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff.reduce_scatter is \"auto\" on rank 0 and \"nccl\" on rank 1",
                           zoff_engine_seal(e.get()));
     });
 }

@@ -463,7 +463,7 @@ TEST(bins, a_list_has_the_same_sums_whatever_the_callers_floating_point)
             EXPECT_EQ(mode, fegetround());
             zoff_base_cpu_float_leave(before);
             ASSERT_TRUE(same_bits(want.data(), out.data(), total)) << "mode " << mode << ", threads " << threads;
-            EXPECT_GT(calls, 0u);
+            EXPECT_TRUE(calls || threads > 1); // other threads may do all of it
         }
     }
 }

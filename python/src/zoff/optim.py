@@ -31,6 +31,16 @@ _LEAST_BYTES = 128 << 10
 _CLOSED = "this optimizer is closed"
 
 
+def _total(structs, without=()):
+    """The sums of the fields of structs, also of those inside of them."""
+    total = {}
+    for name, kind in structs[0]._fields_:
+        values = [getattr(one, name) for one in structs]
+        if name not in without:
+            total[name] = _total(values) if hasattr(kind, "_fields_") else sum(values)
+    return total
+
+
 @dataclass(frozen=True)
 class StepInfo:
     """A step: its number, the norm of the gradients before clipping, which is None where nothing needs it, and the factor of
@@ -324,8 +334,8 @@ class Optimizer(torch.optim.Optimizer):
             infos = [cohort.plan() for cohort in cohorts]
             if not self._cohorts:
                 cohorts[0].close()
-            total = {name: sum(getattr(info, name) for info in infos) for name, _ in infos[0]._fields_ if name not in ("struct_size", "tier")}
-            return {**total, "threads": infos[0].threads, "memory_free_bytes": infos[0].memory_free_bytes}
+            alike = ("threads", "memory_free_bytes", "exact_sums", "sum_ranks", "sums_once")
+            return {**_total(infos, ("struct_size", "tier", *alike)), **{name: getattr(infos[0], name) for name in alike}}
 
     # ---- the step ----
 

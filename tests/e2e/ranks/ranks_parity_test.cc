@@ -301,7 +301,8 @@ void fill(covering<cell> &all)
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 for (unsigned world : {1u, 2u, 3u, 4u}) {
                     for (unsigned accumulation : {1u, 3u}) {
-                        const bool needs_stage = owner >= IN_DRAM && stage != 3;
+                        const bool is_there = is_on_device(owner) && rank_job::is_over_nccl(); // sums, which are ordered
+                        const bool needs_stage = (owner >= IN_DRAM && stage != 3) || is_there;
                         const bool sums = world > 1 || accumulation > 1; // otherwise there is nothing to add
                         const zoff_tier tier = (stage + world) % 2 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
                         if (!needs_stage && sums)
@@ -317,11 +318,11 @@ void fill(covering<cell> &all)
             for (unsigned accumulation : {1u, 3u}) {
                 for (bool exact : {false, true}) {
                     const zoff_dtype dtype = exact && accumulation == 1 ? ZOFF_F32 : ZOFF_BF16;
-                    if (owner != IN_DRAM || stage == 3) {
+                    if ((owner != IN_DRAM || stage == 3) && !rank_job::is_over_nccl()) {
                         all.add({stage, ZOFF_TIER_HOST, dtype, 4, accumulation, nullptr, 3000, owner, 1, false, 1, "fp32",
                                  false, false, exact, 2});
                         all.add({stage, ZOFF_TIER_NVME, dtype, 8, accumulation, nullptr, 3000, owner, 1, false, 1, "fp32",
-                                 false, owner == OF_PROGRAM && !rank_job::is_over_nccl(), exact, 4});
+                                 false, owner == OF_PROGRAM, exact, 4});
                     }
                 }
             }
