@@ -441,18 +441,21 @@ TEST(ExactWidth, ManyTerms)
 TEST(ExactKeys, WithoutNodesOfThatSizeAreRefused)
 {
     rank_job job(2);
-    for (const char *const *row : {(const char *const[]){"\"reduce_scatter\": \"ordered\", \"between_nodes\": \"step\"",
-                                                         "by zoff.reduce_scatter \"ordered\" each gradient goes to its owner"},
-                                   (const char *const[]){"\"reduce_scatter\": \"exact\", \"node_ranks\": 3", "3"}}) {
+    struct refusal {
+        const char *keys, *words;
+    };
+    for (const refusal &row : {refusal{"\"reduce_scatter\": \"ordered\", \"between_nodes\": \"step\"",
+                                       "by zoff.reduce_scatter \"ordered\" each gradient goes to its owner"},
+                               refusal{"\"reduce_scatter\": \"exact\", \"node_ranks\": 3", "3"}}) {
         std::vector<std::string> said(2);
         job.on_each([&](unsigned rank) {
             trainer t(1);
             t.add(10, 1, ZOFF_F32, ZOFF_F32);
-            engine e = make_engine(t, std::string("{\"zoff\": {") + row[0] + "}}", 0, 0, job.comm_of(rank));
-            EXPECT_GT(ZOFF_OK, zoff_engine_seal(e.get())) << row[0];
+            engine e = make_engine(t, std::string("{\"zoff\": {") + row.keys + "}}", 0, 0, job.comm_of(rank));
+            EXPECT_GT(ZOFF_OK, zoff_engine_seal(e.get())) << row.keys;
             said[rank] = zoff_last_error();
         });
-        EXPECT_NE(std::string::npos, (said[0] + said[1]).find(row[1])) << said[0] << said[1];
+        EXPECT_NE(std::string::npos, (said[0] + said[1]).find(row.words)) << said[0] << said[1];
     }
 }
 } // namespace
