@@ -26,11 +26,8 @@ static size_t part_of(const zoff_transfer *t, const zoff_plan *plan, size_t buck
 static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan, zoff_reduce_levels *levels)
 {
     const bool is_grid = t->ranks.levels.sums.node_ranks > 1;
-    zoff_reduce_opts opts = {.plan = plan,
-                             .comm = t->comm,
-                             .channel = t->channel,
-                             .adds = t->route.adds,
-                             .ctx = (void *)(uintptr_t)t};
+    zoff_reduce_opts opts = {
+        .plan = plan, .comm = t->comm, .channel = t->channel, .adds = t->route.adds, .ctx = (void *)(uintptr_t)t};
     for (size_t b = 0; b < plan->chunk_count; b++) {
         size_t part, all;
         zoff_transfer_wire_most(t, plan, b, &part, &all);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // growth_operations_test.cc: the cost on one rank of one operation, of one fetched part of a slice, and of the union of
-// presence bits must be linear in the ranks, up to 4,096. The cost of operations on a grid must be linear in the ranks of a node
-// and of a rail, up to 16,384. Rank 0 is real. An echo stands for the others: it answers each of rank 0's headers with the same
-// call.
+// presence bits must be linear in the ranks, up to 4,096. The cost of operations on a grid must be linear in the ranks of a
+// node and of a rail, up to 16,384. Rank 0 is real. An echo stands for the others: it answers each of rank 0's headers with the
+// same call.
 #include "counted.h"
 #include "zoff_test.h"
 
